@@ -32,6 +32,7 @@ LIMITS = {
     "require_equal outside the mechanism": 0,
     "operator faces set on a frozen record": 0,
     "lists that name tanh": 1,
+    "values called made, found, given or at": 2_000,
 }
 
 
@@ -182,6 +183,16 @@ def _lists_of_tanh() -> int:
     )
 
 
+def _names_that_say_nothing() -> int:
+    says_nothing = {"made", "found", "given", "at"}
+    return sum(
+        getattr(node, "id", getattr(node, "arg", None)) in says_nothing
+        for tree in trees().values()
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Name, ast.arg))
+    )
+
+
 def _excused_modules() -> int:
     text = (ROOT / "pyproject.toml").read_text()
     lists = re.findall(r"ignore_errors = true\nmodule = \[(.*?)\]", text, re.DOTALL)
@@ -208,6 +219,7 @@ COUNTERS = {
         "object.__setattr__(", "relax/op/record.py"
     ),
     "lists that name tanh": _lists_of_tanh,
+    "values called made, found, given or at": _names_that_say_nothing,
 }
 
 

@@ -287,10 +287,10 @@ class Analyzer:
             self._forget()
 
     def _order(self, e: PrimExpr) -> int:
-        found = self._serial.get(id(e))
-        if found is None:
-            found = self._serial[id(e)] = (len(self._serial), e)
-        return found[0]
+        entry = self._serial.get(id(e))
+        if entry is None:
+            entry = self._serial[id(e)] = (len(self._serial), e)
+        return entry[0]
 
     # -- bounds ------------------------------------------------------------------------------------
 
@@ -298,12 +298,12 @@ class Analyzer:
         """The least and greatest value of an integer expression, as far as known."""
         expr = as_expr(expr)
         memo = self._bound_memo
-        found = memo.get(id(expr))
-        if found is None:
+        entry = memo.get(id(expr))
+        if entry is None:
             for n in scalar_post_order(expr, memo):
                 memo[id(n)] = (n, self._one_bound(n))
-            found = memo[id(expr)]
-        return found[1]
+            entry = memo[id(expr)]
+        return entry[1]
 
     def _one_bound(self, e: PrimExpr) -> ConstIntBound:
         if type(e) is IntImm:
@@ -316,22 +316,22 @@ class Analyzer:
             return self._var_bound(e)
         whole = ConstIntBound.of_dtype(e.dtype)
         rule = BOUNDS.get(type(e))
-        found = rule(self, e) if rule is not None else whole
+        bound = rule(self, e) if rule is not None else whole
         if self._bounded_exprs and e in self._bounds:
-            found = found.intersect(self._bounds[e])
-        if found.within(whole):
-            return found
-        return whole if self.wraps(e.dtype) else found
+            bound = bound.intersect(self._bounds[e])
+        if bound.within(whole):
+            return bound
+        return whole if self.wraps(e.dtype) else bound
 
     def _var_bound(self, var: Var) -> ConstIntBound:
-        found = self._bounds.get(var)
-        if found is None and var in self._values:
-            found = self.const_int_bound(self._values[var])
-        if found is None:
-            found = self._values_of(var.dtype)
+        bound = self._bounds.get(var)
+        if bound is None and var in self._values:
+            bound = self.const_int_bound(self._values[var])
+        if bound is None:
+            bound = self._values_of(var.dtype)
         if isinstance(var, SizeVar):
-            found = found.intersect(ConstIntBound(0, POS_INF))
-        return found
+            bound = bound.intersect(ConstIntBound(0, POS_INF))
+        return bound
 
     def _values_of(self, dtype: DataType) -> ConstIntBound:
         if self.wrap is False or (self.wrap is None and dtype.bits >= 64 and dtype.kind == "int"):
@@ -482,9 +482,9 @@ class Analyzer:
 
     def _poly(self, e: PrimExpr) -> Poly:
         """The polynomial of a simplified expression."""
-        found = self._polys.get(id(e))
-        if found is not None:
-            return found[1]
+        entry = self._polys.get(id(e))
+        if entry is not None:
+            return entry[1]
         if isinstance(e, IntImm):
             poly = Poly.constant(e.value)
         elif isinstance(e, (Add, Sub)) and is_scalar_int(e):
@@ -501,9 +501,9 @@ class Analyzer:
 
     def _from_poly(self, poly: Poly, like: PrimExpr) -> PrimExpr:
         poly = poly.wrapped(like.dtype)
-        made = poly.to_expr(like.dtype, self._order)
-        self._polys[id(made)] = (made, poly)
-        return made
+        expr = poly.to_expr(like.dtype, self._order)
+        self._polys[id(expr)] = (expr, poly)
+        return expr
 
     def _collect(self, poly: Poly) -> Poly:
         """Join ``k*c*(x // c) + k*(x % c)`` into ``k*x``; exact for every divisor but 0. In the
@@ -514,10 +514,10 @@ class Analyzer:
             if not isinstance(mod.b, IntImm) or mod.b.value == 0 or (mod,) not in poly.terms:
                 continue
             k = poly.terms[(mod,)]
-            found = self._find_quotient(poly, mod, k * mod.b.value)
-            if found is None:
+            joined = self._find_quotient(poly, mod, k * mod.b.value)
+            if joined is None:
                 continue
-            quotient, whole = found
+            quotient, whole = joined
             terms = dict(poly.terms)
             del terms[(mod,)], terms[(quotient,)]
             self._poly(whole).add_to(terms, k)

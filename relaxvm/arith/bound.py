@@ -40,11 +40,11 @@ class ConstIntBound(NamedTuple):
     def of_dtype(dtype: DataType) -> ConstIntBound:
         """All values of an integer type."""
         element = dtype.element
-        found = _WHOLE.get(element)
-        if found is None:
-            found = ConstIntBound(int(element.min_value), int(element.max_value))
-            _WHOLE[element] = found
-        return found
+        bound = _WHOLE.get(element)
+        if bound is None:
+            bound = ConstIntBound(int(element.min_value), int(element.max_value))
+            _WHOLE[element] = bound
+        return bound
 
     @property
     def is_const(self) -> bool:

@@ -151,10 +151,10 @@ class _Deduction:
             if step is None:
                 return IntSet.nothing()
             in_a = any(n is var for n in walk(e.a))
-            found = step(self, e, in_a, kind, rest)
-            if found is None:
+            solved = step(self, e, in_a, kind, rest)
+            if solved is None:
                 return IntSet.nothing()
-            kind, rest = found
+            kind, rest = solved
             e = e.a if in_a else e.b
         return self._set(kind, rest)
 

@@ -22,15 +22,15 @@ def union_lower_bound(sets: Sequence[IntSet]) -> IntervalSet:
     known to overlap or touch the one before. Sets that do not are left out.
     """
     ops = Ends(Analyzer())
-    found: IntervalSet = IntSet.nothing()
+    union: IntervalSet = IntSet.nothing()
     left = [s for s in sets if not s.is_nothing()]
     while left:
-        joined = next((s for s in left if found.is_nothing() or _touch(ops, found, s)), None)
+        joined = next((s for s in left if union.is_nothing() or _touch(ops, union, s)), None)
         if joined is None:
             break
         left.remove(joined)
-        found = ops.union(found, joined)
-    return found
+        union = ops.union(union, joined)
+    return union
 
 
 def _touch(ops: Ends, a: IntSet, b: IntSet) -> bool:
@@ -57,15 +57,15 @@ def estimate_region_upper_bound(
     """
     known = analyzer or Analyzer()
     domains = {v: IntSet.from_range(r) for v, r in var_dom.items()}
-    found = []
+    hulls = []
     for r in region:
         exact = _reached([r], var_dom, predicate, known, hull=True)
         if exact is None:
             low = int_set(known, known.simplify(r.min), domains)
             high = int_set(known, known.simplify(r.min + r.extent - 1), domains)
             exact = [IntervalSet(low.min_value, high.max_value)]
-        found += exact
-    return found
+        hulls += exact
+    return hulls
 
 
 def estimate_region_strict_bound(
@@ -98,7 +98,7 @@ def _reached(
     mapper = IterMapper({v: (r.min, r.extent) for v, r in var_dom.items()}, known)
     facts = [f for f in conjuncts(known.canonical_simplify(predicate)) if not isinstance(f, IntImm)]
     totals = []
-    found = []
+    intervals = []
     for r in region:
         first, width = known.canonical_simplify(r.min), number_of(known.simplify(r.extent))
         total = mapper.sum_of(first)
@@ -115,9 +115,9 @@ def _reached(
                 ends = _clipped(known, ends, total, *limit)
         totals.append(total)
         top = known.simplify(ends.max_value + as_number(width, first.dtype) - 1)
-        found.append(IntervalSet(known.simplify(ends.min_value), top))
+        intervals.append(IntervalSet(known.simplify(ends.min_value), top))
     if hull or not (facts or (len(region) > 1 and not mapper.independent(totals))):
-        return found
+        return intervals
     return None
 
 

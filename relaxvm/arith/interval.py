@@ -147,19 +147,19 @@ def int_set(known: Analyzer, expr: Any, domains: Mapping[Var, IntSet] | None) ->
     ops = Ends(known)
     for e in scalar_post_order(expr, sets):
         sets[id(e)] = (e, ops.of(e, lambda c: sets[id(c)][1], domains))
-    found = sets[id(expr)][1]
+    interval = sets[id(expr)][1]
     # Ends may mention variables whose sets mention others.
     moving = [v for v in domains if not domains[v].is_single_point()]
     for _ in range(len(moving)):
-        if not any(n in moving for n in _variables(found)):
+        if not any(n in moving for n in _variables(interval)):
             break
-        low, high = found.min_value, found.max_value
+        low, high = interval.min_value, interval.max_value
         narrower = IntervalSet(
             low if low is _NEG_INF else int_set(known, low, domains).min_value,
             high if high is _POS_INF else int_set(known, high, domains).max_value,
         )
-        found = narrower
-    return found
+        interval = narrower
+    return interval
 
 
 def _variables(s: IntSet) -> set[Any]:
@@ -176,11 +176,11 @@ class Ends:
         self, e: Any, of: Callable[[Any], IntervalSet], domains: Mapping[Var, IntSet]
     ) -> IntervalSet:
         if isinstance(e, Var):
-            found = domains.get(e)
+            domain = domains.get(e)
             return (
                 IntSet.single_point(e)
-                if found is None
-                else IntervalSet(found.min_value, found.max_value)
+                if domain is None
+                else IntervalSet(domain.min_value, domain.max_value)
             )
         parts = [c for c in e._children_() if isinstance(c, PrimExpr)]
         if isinstance(e, (Ramp, Broadcast)):
@@ -256,10 +256,10 @@ class Ends:
             if not all(map(is_finite, ends)):
                 return IntSet.everything()
             corners = [self.simple(x * y) for x in ends[:2] for y in ends[2:]]
-            found = IntSet.single_point(corners[0])
+            interval = IntSet.single_point(corners[0])
             for c in corners[1:]:
-                found = self.union(found, IntSet.single_point(c))
-            return found
+                interval = self.union(interval, IntSet.single_point(c))
+            return interval
         return self._monotone(a, b.min_value, lambda x: x * b.min_value)
 
     def _monotone(self, a: IntSet, factor: PrimExpr, f: Callable[[Any], Any]) -> IntervalSet:

@@ -185,17 +185,17 @@ class IterMapper(Numbers):
         """An expression in which no iterator moves: those of one iteration are put in."""
 
         def base(c: Any) -> Any:
-            found = self._memo[id(c)][1] if isinstance(c, PrimExpr) else None
-            return c if found is None else as_number(found.base, c.dtype)
+            form = self._memo[id(c)][1] if isinstance(c, PrimExpr) else None
+            return c if form is None else as_number(form.base, c.dtype)
 
         rebuilt = e._map_children_(base)
         return e if rebuilt is e else number_of(self.analyzer.simplify(rebuilt))
 
     def _variable(self, v: Var) -> IterSumExpr:
-        found = self.iters.get(v)
-        if found is None:
+        domain = self.iters.get(v)
+        if domain is None:
             return IterSumExpr((), v)
-        low, extent = found
+        low, extent = domain
         if extent == 1:
             return IterSumExpr((), low)
         mark = self._marks.get(v)
@@ -488,25 +488,25 @@ class IterMapper(Numbers):
 
     def variables(self, total: IterSumExpr) -> set[Var]:
         """The iterators that a sum depends on."""
-        found: set[Var] = set()
+        variables: set[Var] = set()
         for t in total.args:
-            found |= self.mark_variables(t.source)
-        return found
+            variables |= self.mark_variables(t.source)
+        return variables
 
     @staticmethod
     def mark_variables(mark: IterMark) -> set[Var]:
         """The iterators that a mark is made of."""
-        found: set[Var] = set()
+        variables: set[Var] = set()
         work = [mark]
         while work:
             mark = work.pop()
             if isinstance(mark.source, Var):
-                found.add(mark.source)
+                variables.add(mark.source)
             elif isinstance(mark.source, IterSumExpr):
                 work.extend(t.source for t in mark.source.args)
             else:
-                found |= {n for n in walk(mark.source) if isinstance(n, Var)}
-        return found
+                variables |= {n for n in walk(mark.source) if isinstance(n, Var)}
+        return variables
 
     def to_expr(self, total: IterSumExpr, dtype: Any) -> PrimExpr:
         """A sum as an expression of `dtype` again, digits written with // and %."""
@@ -547,7 +547,7 @@ class IterMapper(Numbers):
             for d in self.digits(total) or ():
                 known.setdefault(d.source, []).append(d)
         done: set[IterMark] = set()
-        found = {v for v, (_, extent) in self.iters.items() if extent == 1}
+        variables = {v for v, (_, extent) in self.iters.items() if extent == 1}
         work = list(known)
         while work:
             mark = work.pop()
@@ -555,14 +555,14 @@ class IterMapper(Numbers):
                 continue
             done.add(mark)
             if isinstance(mark.source, Var):
-                found.add(mark.source)
+                variables.add(mark.source)
                 continue
             if isinstance(mark.source, PrimExpr):
                 continue
             for d in mark.source.args:
                 known.setdefault(d.source, []).append(d)
                 work.append(d.source)
-        return found
+        return variables
 
     def _whole(self, mark: IterMark, digits: list[IterSplitExpr]) -> bool:
         """Whether the digits give the mark's whole value."""

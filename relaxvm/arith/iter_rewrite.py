@@ -143,7 +143,7 @@ def inverse_affine_iter_map(
     ready: list[tuple[IterSumExpr, PrimExpr]] = []
     for total, output in zip(iter_map, outputs):
         ready.append((total, as_expr(output)))
-    found: dict[Var, PrimExpr] = {}
+    inverse: dict[Var, PrimExpr] = {}
     while ready:
         total, value = ready.pop()
         for t, digit in _digits_of(mapper, total, value):
@@ -156,10 +156,10 @@ def inverse_affine_iter_map(
             whole, source = values[t.source], t.source.source
             if isinstance(source, Var):
                 shifted = whole + as_number(t.source.min, whole.dtype)
-                found[source] = known.simplify(cast(source.dtype, shifted))
+                inverse[source] = known.simplify(cast(source.dtype, shifted))
             elif isinstance(source, IterSumExpr):
                 ready.append((source, known.simplify(whole)))
-    return found
+    return inverse
 
 
 def _digits_of(
@@ -177,7 +177,7 @@ def _digits_of(
             raise TIRError(f"inverse_affine_iter_map: the order of the digits of {total} is open")
         terms = chain
     rest = value - as_number(total.base, value.dtype)
-    found = []
+    digits = []
     for low, high in zip(terms, [*terms[1:], None]):
         step = binary(FloorDiv, rest, as_number(low.scale, rest.dtype))
         if high is not None:
@@ -185,8 +185,8 @@ def _digits_of(
             if whole is None or not mapper.at_most(low.extent, whole):
                 raise TIRError(f"inverse_affine_iter_map: the digits of {total} overlap")
             step = binary(FloorMod, step, as_number(whole, rest.dtype))
-        found.append((low, mapper.analyzer.simplify(step)))
-    return found
+        digits.append((low, mapper.analyzer.simplify(step)))
+    return digits
 
 
 def subspace_divide(

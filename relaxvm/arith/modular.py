@@ -81,9 +81,9 @@ def assume(known: Analyzer, a: PrimExpr, b: PrimExpr) -> None:
             return
         x, by = a.args if isinstance(a, Call) else (a.a, a.b)
         if isinstance(by, IntImm) and by.value > 0:
-            found = ModularSet.of(by.value, b.value)
+            residue = ModularSet.of(by.value, b.value)
             old = known._modular.get(x)
-            known._modular[x] = found if old is None else old.intersect(found)
+            known._modular[x] = residue if old is None else old.intersect(residue)
 
 
 def _one(known: Analyzer, e: PrimExpr, of: Callable[[Any], ModularSet]) -> ModularSet:
@@ -97,12 +97,12 @@ def _one(known: Analyzer, e: PrimExpr, of: Callable[[Any], ModularSet]) -> Modul
     rule = _RULES.get(e.op if isinstance(e, Call) else type(e))
     if rule is None or not e.dtype.is_int:
         return EVERYTHING
-    found = rule(known, e, of)
-    if isinstance(e, (Add, Sub, Mul)) and e.dtype.is_int and found.coeff != 1:
+    residue = rule(known, e, of)
+    if isinstance(e, (Add, Sub, Mul)) and e.dtype.is_int and residue.coeff != 1:
         # Beyond the width only the powers of two in the residue are left.
         if not known._exact(known._poly(e) if is_scalar_int(e) else _NO_POLY, e):
-            return ModularSet.of(gcd(found.coeff, 1 << e.dtype.bits), found.base)
-    return found
+            return ModularSet.of(gcd(residue.coeff, 1 << e.dtype.bits), residue.base)
+    return residue
 
 
 def _add(known: Analyzer, e: Any, of: Any) -> ModularSet:

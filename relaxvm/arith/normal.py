@@ -85,8 +85,8 @@ class Normal:
     def of(self, expr: PrimExpr) -> Poly | None:
         """The form of a simplified scalar integer or bool expression, or None."""
         forms = self._forms
-        found = forms.get(id(expr))
-        if found is None:
+        entry = forms.get(id(expr))
+        if entry is None:
             for count, e in enumerate(scalar_post_order(expr, forms)):
                 form = None
                 if count < _MAX_NODES and e.dtype.lanes == 1:
@@ -95,8 +95,8 @@ class Normal:
                     except (NoForm, TIRError):  # a constant beyond its dtype is none either
                         form = None
                 forms[id(e)] = (e, form)
-            found = forms[id(expr)]
-        return found[1]
+            entry = forms[id(expr)]
+        return entry[1]
 
     def difference(self, a: PrimExpr, b: PrimExpr) -> Poly | None:
         """The form of a - b over mathematical integers."""
@@ -120,8 +120,8 @@ class Normal:
 
     def part(self, e: PrimExpr) -> Poly:
         """The form of an operand, which must be worth the same as the operand."""
-        found = self._forms.get(id(e))
-        form = self.of(e) if found is None else found[1]
+        entry = self._forms.get(id(e))
+        form = self.of(e) if entry is None else entry[1]
         if form is None:
             raise NoForm
         if e.dtype.is_int and not self.known._exact(form, e):
@@ -469,12 +469,12 @@ class Normal:
         if form is None:
             return expr
         try:
-            found = (
+            readback = (
                 self._condition(form, expr) if expr.dtype.is_bool else self.read(form, expr.dtype)
             )
         except (NoForm, TIRError):
             return expr
-        return found if _operations(found) < _operations(expr) else expr
+        return readback if _operations(readback) < _operations(expr) else expr
 
     def read(self, poly: Poly, dtype: DataType) -> PrimExpr:
         """A form as a short expression of `dtype`."""

@@ -24,7 +24,7 @@ def as_number(n: Number, dtype: Any) -> PrimExpr:
 
 def factors_of(n: Number) -> list[Number]:
     """The factors of a product, its constant last."""
-    found: list[Number] = []
+    factors: list[Number] = []
     constant = 1
     work = [n]
     while work:
@@ -36,8 +36,8 @@ def factors_of(n: Number) -> list[Number]:
         elif isinstance(e, Cast) and e.dtype.is_int:
             work.append(e.value)
         else:
-            found.append(e)
-    return [*found, constant]
+            factors.append(e)
+    return [*factors, constant]
 
 
 class Numbers:

@@ -181,37 +181,37 @@ def rewritten(e: PrimExpr) -> PrimExpr | None:
         return None
     parts = operands_of(e)
     for rule in rules.that_may_fit(tuple(map(head_of, parts[:2]))):
-        found: dict[str, Any] = {}
+        bound: dict[str, Any] = {}
         if rule.ints and not (e.dtype.is_int and parts[-1].dtype.is_int):
             continue
-        if _fits(rule.left, e, found) and (rule.condition is None or rule.condition(found)):
-            return _build(rule.right, found, e)
+        if _fits(rule.left, e, bound) and (rule.condition is None or rule.condition(bound)):
+            return _build(rule.right, bound, e)
     return None
 
 
-def _fits(pattern: Any, e: PrimExpr, found: dict[str, Any]) -> bool:
+def _fits(pattern: Any, e: PrimExpr, bound: dict[str, Any]) -> bool:
     if isinstance(pattern, _Shape):
         if head_of(e) is not pattern.head and not (
             pattern.head is _CALLS["tdiv"] and isinstance(e, Div)
         ):
             return False
-        return all(_fits(p, part, found) for p, part in zip(pattern.parts, operands_of(e)))
+        return all(_fits(p, part, bound) for p, part in zip(pattern.parts, operands_of(e)))
     if isinstance(pattern, (int, bool)):
         same = isinstance(e, IntImm) and e.value == pattern
         return same and e.dtype.is_bool == isinstance(pattern, bool)
     if pattern in ("c", "d") and not isinstance(e, IntImm):
         return False
-    return found.setdefault(pattern, e) is e
+    return bound.setdefault(pattern, e) is e
 
 
-def _build(right: Any, found: dict[str, Any], like: PrimExpr) -> PrimExpr:
+def _build(right: Any, bound: dict[str, Any], like: PrimExpr) -> PrimExpr:
     if isinstance(right, str):
-        whole: PrimExpr = found[right]
+        whole: PrimExpr = bound[right]
         return whole
     if not isinstance(right, _Shape):
         return match(right, like)[0] if not isinstance(right, bool) else as_expr(right)
-    parts = [_build(p, found, like) if isinstance(p, _Shape) else p for p in right.parts]
-    exprs = [found[p] if isinstance(p, str) else p for p in parts]
+    parts = [_build(p, bound, like) if isinstance(p, _Shape) else p for p in right.parts]
+    exprs = [bound[p] if isinstance(p, str) else p for p in parts]
     typed = next((x for x in reversed(exprs) if isinstance(x, PrimExpr)), like)
     exprs = [match(x, typed)[0] if isinstance(x, int) else x for x in exprs]
     if isinstance(right.head, Op):
@@ -236,16 +236,16 @@ class _Rules:
         self._by_heads: dict[tuple[Any, ...], list[_Rule]] = {}
 
     def that_may_fit(self, heads: tuple[Any, ...]) -> list[_Rule]:
-        found = self._by_heads.get(heads)
-        if found is None:
+        fitting = self._by_heads.get(heads)
+        if fitting is None:
             if self._rules is None:
                 self._rules = [
                     *_read_rules(_INTS.get(self._name, ""), True),
                     *_read_rules(_ALL.get(self._name, ""), False),
                 ]
-            found = [r for r in self._rules if all(map(_may_fit, r.left.parts, heads))]
-            self._by_heads[heads] = found
-        return found
+            fitting = [r for r in self._rules if all(map(_may_fit, r.left.parts, heads))]
+            self._by_heads[heads] = fitting
+        return fitting
 
 
 _TABLE = {_HEADS[name]: _Rules(name) for name in {**_INTS, **_ALL}}
@@ -270,8 +270,8 @@ def _read_rules(text: str, ints: bool) -> Iterator[_Rule]:
 def _condition(text: str) -> Callable[[dict[str, Any]], bool]:
     code = compile(text, "<rule>", "eval")
 
-    def holds(found: dict[str, Any]) -> bool:
-        values = {k: v.value for k, v in found.items() if isinstance(v, IntImm)}
+    def holds(bound: dict[str, Any]) -> bool:
+        values = {k: v.value for k, v in bound.items() if isinstance(v, IntImm)}
         return bool(eval(code, {"__builtins__": {}}, values))
 
     return holds
@@ -296,9 +296,9 @@ def _orders(pattern: Any) -> list[Any]:
     """The pattern with the operands of what commutes in every order."""
     if not isinstance(pattern, _Shape):
         return [pattern]
-    found = []
+    orders = []
     for parts in itertools.product(*map(_orders, pattern.parts)):
-        found.append(_Shape(pattern.head, parts))
+        orders.append(_Shape(pattern.head, parts))
         if pattern.head in _COMMUTES:
-            found.append(_Shape(pattern.head, parts[::-1]))
-    return found
+            orders.append(_Shape(pattern.head, parts[::-1]))
+    return orders

@@ -74,8 +74,8 @@ TRUNCMOD = Op.get("tir.truncmod")
 
 def _bound_binary(method: str) -> Callable[[Analyzer, Any], ConstIntBound]:
     def rule(self: Analyzer, e: Any) -> ConstIntBound:
-        found: ConstIntBound = getattr(self._bound_of(e.a), method)(self._bound_of(e.b))
-        return found
+        bound: ConstIntBound = getattr(self._bound_of(e.a), method)(self._bound_of(e.b))
+        return bound
 
     return rule
 
@@ -214,8 +214,8 @@ def _divide(self: Analyzer, e: FloorDiv, a: Poly, c: int) -> PrimExpr | None:
         return self._from_poly(q + self._poly(_again(self, reduced)), e)
     # The rest alone may wrap where the whole does not: 4 - x of an unsigned x.
     if q.terms and self._exact(r, e):
-        made = FloorDiv(self._from_poly(r, e), e.b)
-        return self._from_poly(q + self._poly(_again(self, made)), e)
+        quotient = FloorDiv(self._from_poly(r, e), e.b)
+        return self._from_poly(q + self._poly(_again(self, quotient)), e)
     return None
 
 
@@ -307,12 +307,12 @@ def _rule_floormod(self: Analyzer, e: FloorMod) -> PrimExpr | None:
 
 def _again(self: Analyzer, e: PrimExpr) -> PrimExpr:
     """Simplify an expression whose children are simplified."""
-    found = self._memo.get(id(e))
-    if found is None:
+    entry = self._memo.get(id(e))
+    if entry is None:
         rule = RULES.get(type(e))
         changed = rule(self, e) if rule is not None else None
-        found = self._memo[id(e)] = (e, e if changed is None else changed)
-    return found[1]
+        entry = self._memo[id(e)] = (e, e if changed is None else changed)
+    return entry[1]
 
 
 def _rule_trunc(self: Analyzer, e: Any) -> PrimExpr | None:
@@ -324,8 +324,8 @@ def _rule_trunc(self: Analyzer, e: Any) -> PrimExpr | None:
     if folded is not None:
         return folded
     if self._bound_of(e.a).min_value >= 0 and self._bound_of(e.b).min_value >= 0:
-        made = FloorDiv(e.a, e.b) if isinstance(e, Div) else FloorMod(e.a, e.b)
-        return _again(self, made)
+        floored = FloorDiv(e.a, e.b) if isinstance(e, Div) else FloorMod(e.a, e.b)
+        return _again(self, floored)
     if isinstance(e.b, IntImm) and e.b.value > 0:
         a = self._poly(e.a)
         quotient, rest = a.split(e.b.value)
@@ -460,8 +460,8 @@ def _cancel(self: Analyzer, e: Any, difference: Poly) -> PrimExpr | None:
     like = e.a
     if not (self._exact(left, like) and self._exact(right, like)):
         return None
-    made = kind(self._from_poly(left, like), self._from_poly(right, like))
-    return made if made is not e else None
+    comparison = kind(self._from_poly(left, like), self._from_poly(right, like))
+    return comparison if comparison is not e else None
 
 
 def _rule_logical(self: Analyzer, e: Any) -> PrimExpr | None:
@@ -481,13 +481,13 @@ def _rule_logical(self: Analyzer, e: Any) -> PrimExpr | None:
     parts = [e.a] if isinstance(e.a, CompareExpr) else conjuncts(e.a, type(e))
     for part in parts if len(parts) <= 8 else ():
         if isinstance(part, CompareExpr) and part.a.dtype.is_int:
-            found = _pair(self, part, e.b, conjunction)
-            if isinstance(found, IntImm):
-                return found
-            if found is part:
+            joined = _pair(self, part, e.b, conjunction)
+            if isinstance(joined, IntImm):
+                return joined
+            if joined is part:
                 return e.a
-            if found is not None and e.a is part:
-                return found
+            if joined is not None and e.a is part:
+                return joined
     return None
 
 
@@ -502,9 +502,9 @@ def _pair(self: Analyzer, x: Any, y: Any, conjunction: bool) -> PrimExpr | None:
     if conjunction and isinstance(x.b, IntImm) and isinstance(y.b, IntImm):
         for p, q in ((x, y), (y, x)):
             if isinstance(q.a, FloorMod):
-                found = _digits(self, p, q)
-                if found is not None:
-                    return found
+                decided = _digits(self, p, q)
+                if decided is not None:
+                    return decided
     p, q = (self._poly(c.a) - self._poly(c.b) for c in (x, y))
     sign = next((1 if q.terms.get(m) == c else -1 for m, c in p.terms.items() if m), 0)
     shift = p - q.scale(sign)
@@ -621,11 +621,11 @@ def _branches(self: Analyzer, condition: PrimExpr, *branches: PrimExpr) -> Any:
         return None
     if sum(1 for b in branches for _ in islice(walk(b), _MAX_BRANCH)) >= _MAX_BRANCH:
         return None
-    found = []
+    simplified = []
     for branch, holds in zip(branches, (condition, Not(condition))):
         with self.constraint_scope(holds):
-            found.append(self.canonical_simplify(branch))
-    return None if all(f is b for f, b in zip(found, branches)) else found
+            simplified.append(self.canonical_simplify(branch))
+    return None if all(f is b for f, b in zip(simplified, branches)) else simplified
 
 
 def _rule_call(self: Analyzer, e: Call) -> PrimExpr | None:
@@ -646,11 +646,11 @@ def _rule_call(self: Analyzer, e: Call) -> PrimExpr | None:
         return e.args[0]
     if e.op in (TRUNCDIV, TRUNCMOD) and is_scalar_int(e):
         x, y = e.args
-        made: Any = Div(x, y) if e.op is TRUNCDIV else Mod(x, y)
-        return _rule_trunc(self, made)
+        division: Any = Div(x, y) if e.op is TRUNCDIV else Mod(x, y)
+        return _rule_trunc(self, division)
     if e.op in (TRUNCDIV, TRUNCMOD):
-        made = Div(*e.args) if e.op is TRUNCDIV else Mod(*e.args)  # type: ignore[arg-type]
-        return _rule_vector(self, made)
+        division = Div(*e.args) if e.op is TRUNCDIV else Mod(*e.args)  # type: ignore[arg-type]
+        return _rule_vector(self, division)
     return None
 
 
@@ -732,14 +732,14 @@ def _rule_vector(self: Analyzer, e: Any) -> PrimExpr | None:
         ):
             return None
         kind: Any = type(e)
-        found = [self.canonical_simplify(kind(x, y)) for x, y in zip(*ends)]
-        decided = found[0] is found[1] and isinstance(found[0], IntImm)
+        decisions = [self.canonical_simplify(kind(x, y)) for x, y in zip(*ends)]
+        decided = decisions[0] is decisions[1] and isinstance(decisions[0], IntImm)
         if (
             decided
-            and (bool(found[0]) or not isinstance(e, EQ))
-            and not (bool(found[0]) and isinstance(e, NE))
+            and (bool(decisions[0]) or not isinstance(e, EQ))
+            and not (bool(decisions[0]) and isinstance(e, NE))
         ):
-            return Broadcast(found[0], lanes)
+            return Broadcast(decisions[0], lanes)
         return None
     if isinstance(e, Mul) and isinstance(a, Broadcast):
         a, b = b, a

@@ -233,14 +233,14 @@ def _new_ranges(
         by = const(c, x.dtype)
         lower[x].append(known.simplify((low + by - 1) // by))
         upper[x].append(known.simplify(high // by))
-    found: dict[Var, Range] = {}
+    new_ranges: dict[Var, Range] = {}
     for x in free:
         if not lower[x]:
             continue
         low = _best(known, lower[x], Max)
         high = _best(known, upper[x], Min)
-        found[x] = Range.from_min_extent(low, known.simplify(high - low + 1))
-    return found, more
+        new_ranges[x] = Range.from_min_extent(low, known.simplify(high - low + 1))
+    return new_ranges, more
 
 
 def _best(known: Analyzer, ends: list[PrimExpr], kind: Any) -> PrimExpr:
@@ -284,17 +284,17 @@ def solve_linear_inequalities(
     if src.variables:
         zero = const(0, src.variables[0].dtype)
         relations += [LE(known._from_poly(p, zero), zero) for p in rows]
-    found: dict[Var, Range] = {}
+    solved: dict[Var, Range] = {}
     for v, lower, upper in reversed(bounds):  # an end mentions only variables after its own
         r = _range_of(known, v, lower, upper) if lower and upper else None
         if r is not None:
-            found[v] = r
+            solved[v] = r
             one = isinstance(r.extent, IntImm) and r.extent.value == 1
             known.bind(v, r.min if one else r, allow_override=True)
     for v, lower, upper in bounds:
         relations += [_relation(known, v, c, p) for c, p in (*lower, *upper)]
     left = [e for e in dict.fromkeys(relations) if not known.can_prove(e)]
-    solution = IntConstraints(src.variables, found, tuple(left))
+    solution = IntConstraints(src.variables, solved, tuple(left))
     return _deskewed(src, solution) if deskew_range else solution
 
 

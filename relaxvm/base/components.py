@@ -40,7 +40,7 @@ def components(names: Iterable[T], calls: Mapping[T, Iterable[T]]) -> list[list[
     low: dict[T, int] = {}
     open_names: list[T] = []
     is_open: set[T] = set()
-    found: list[list[T]] = []
+    groups: list[list[T]] = []
     for root in names:
         if root in index:
             continue
@@ -74,5 +74,5 @@ def components(names: Iterable[T], calls: Mapping[T, Iterable[T]]) -> list[list[
                         group.append(member)
                         if member == name:
                             break
-                    found.append(group)
-    return found
+                    groups.append(group)
+    return groups

@@ -57,10 +57,10 @@ class AccessPath:
     def to_steps(self) -> list[AccessPath]:
         """This path and those that lead to it, the first step first; the root is none of them."""
         steps: list[AccessPath] = []
-        at: AccessPath = self
-        while at.parent is not None:
-            steps.append(at)
-            at = at.parent
+        path: AccessPath = self
+        while path.parent is not None:
+            steps.append(path)
+            path = path.parent
         return steps[::-1]
 
     def is_prefix_of(self, other: AccessPath) -> bool:
@@ -76,15 +76,17 @@ class AccessPath:
         """What stands at each step from `root` on, both ends included; None if there is no such
         place.
         """
-        found = [root]
+        objects = [root]
         for each in self.to_steps():
-            at = found[-1]
+            value = objects[-1]
             try:
-                at = getattr(at, each.step) if each.kind == "attr" else _item(at, each.step)
+                value = (
+                    getattr(value, each.step) if each.kind == "attr" else _item(value, each.step)
+                )
             except (AttributeError, LookupError, StopIteration, TypeError, ValueError):
                 return None
-            found.append(at)
-        return found
+            objects.append(value)
+        return objects
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AccessPath) and _plain(self) == _plain(other)

@@ -21,18 +21,18 @@ class EnvFunc(Node):
     @staticmethod
     def get(name: str) -> EnvFunc:
         """The one of that name. Raises VerifyError (a ValueError) if nothing is registered."""
-        made = EnvFunc(name)
-        if made._registered() is None:
+        function = EnvFunc(name)
+        if function._registered() is None:
             raise VerifyError(
                 f"EnvFunc: nothing is registered under {name!r}; register_func does it"
             )
-        return made
+        return function
 
     @property
     def func(self) -> Callable[..., Any]:
         """The registered function. Raises VerifyError if there is none (any more)."""
-        found = self._registered()
-        return found if found is not None else EnvFunc.get(self.name).func
+        function = self._registered()
+        return function if function is not None else EnvFunc.get(self.name).func
 
     def _registered(self) -> Callable[..., Any] | None:
         registry = importlib.import_module("relaxvm.runtime")

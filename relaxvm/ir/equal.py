@@ -249,15 +249,15 @@ def get_first_structural_mismatch(
     lhs: Any, rhs: Any, map_free_vars: bool = False
 ) -> tuple[AccessPath, AccessPath] | None:
     """None if both are equal, else where they differ first, on the left and on the right."""
-    found = _Comparison(map_free_vars).run(lhs, rhs)
-    return None if found is None else (found[0], found[0])
+    mismatch = _Comparison(map_free_vars).run(lhs, rhs)
+    return None if mismatch is None else (mismatch[0], mismatch[0])
 
 
 def assert_structural_equal(lhs: Any, rhs: Any, map_free_vars: bool = False) -> None:
     """Raise a ValueError (and AssertionError) that says the first path at which the two differ."""
-    found = _Comparison(map_free_vars).run(lhs, rhs)
-    if found is not None:
-        path, a, b = found
+    mismatch = _Comparison(map_free_vars).run(lhs, rhs)
+    if mismatch is not None:
+        path, a, b = mismatch
         place = str(path).removeprefix("<root>") or "the root"
         raise StructuralMismatch(
             f"the two differ, first at {place}:\n  left:  {_describe(a)}\n  right: {_describe(b)}"

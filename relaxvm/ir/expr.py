@@ -979,8 +979,8 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
         return const(value, dtype)
     convert = getattr(value, "__prim_expr__", None)
     if convert is not None:
-        made: PrimExpr = convert()
-        return made
+        converted: PrimExpr = convert()
+        return converted
     if isinstance(value, str):
         return StringImm(value)
     raise TIRError(f"wanted a scalar expression or a number, got {type(value).__name__}: {value!r}")
@@ -1127,8 +1127,8 @@ def binary(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
             return b
         if a.value == 0 and cls is Mul:
             return a
-    made: Any = cls
-    return made(a, b)
+    operation: Any = cls
+    return operation(a, b)
 
 
 def divide(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:

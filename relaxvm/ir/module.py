@@ -59,9 +59,9 @@ CALL_MAKERS: list[Callable[[GlobalVar, tuple[Any, ...]], Node | None]] = []
 
 def _call_global(gv: GlobalVar, args: tuple[Any, ...]) -> Node:
     for make in CALL_MAKERS:
-        made = make(gv, args)
-        if made is not None:
-            return made
+        call = make(gv, args)
+        if call is not None:
+            return call
     raise VerifyError(f"{gv.name_hint} cannot be called on {[type(a).__name__ for a in args]}")
 
 
@@ -234,15 +234,15 @@ class IRModule:
 
     def _resolve(self, name: Any) -> GlobalVar:
         text = name.name_hint if isinstance(name, GlobalVar) else name
-        found = self._by_name.get(text) if isinstance(text, str) else None
-        if found is None:
+        gv = self._by_name.get(text) if isinstance(text, str) else None
+        if gv is None:
             near = difflib.get_close_matches(str(text), self._by_name, n=3)
             hint = f"did you mean {', '.join(near)}? " if near else ""
             raise GlobalNameError(
                 f"the module has no function {text!r}; {hint}it has: "
                 f"{', '.join(self._by_name) or 'none'}"
             )
-        return found
+        return gv
 
     def __getitem__(self, name: Any) -> BaseFunc:
         return self._functions[self._resolve(name)]
@@ -303,8 +303,8 @@ class IRModule:
         mapping = {}
         for old, new in names.items():
             gv = self._resolve(old)
-            made = new if isinstance(new, GlobalVar) else gv.replace(name_hint=new)
-            mapping[gv] = made
+            new_gv = new if isinstance(new, GlobalVar) else gv.replace(name_hint=new)
+            mapping[gv] = new_gv
         renamed = self.clone(functions={})
         for gv, function in self._functions.items():
             target = mapping.get(gv, gv)
@@ -322,21 +322,21 @@ class IRModule:
 
     def with_attr(self, key: str, value: Any) -> IRModule:
         """A copy with one attribute added or replaced."""
-        made = self.clone()
-        made.attrs = made.attrs.with_({key: value})
-        return made
+        copy = self.clone()
+        copy.attrs = copy.attrs.with_({key: value})
+        return copy
 
     def with_attrs(self, attrs: Mapping[str, Any]) -> IRModule:
         """A copy with attributes added or replaced."""
-        made = self.clone()
-        made.attrs = made.attrs.with_(attrs)
-        return made
+        copy = self.clone()
+        copy.attrs = copy.attrs.with_(attrs)
+        return copy
 
     def without_attr(self, key: str) -> IRModule:
         """A copy without one attribute."""
-        made = self.clone()
-        made.attrs = made.attrs.without(key)
-        return made
+        copy = self.clone()
+        copy.attrs = copy.attrs.without(key)
+        return copy
 
     def get_attr(self, key: str, default: Any = None) -> Any:
         """The attribute, or `default`."""

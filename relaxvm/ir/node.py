@@ -365,17 +365,17 @@ def _forget(ref: _KeyedRef, table: dict[tuple[Any, ...], _KeyedRef] = _interned)
         del table[ref.key]
 
 
-def _remember(key: tuple[Any, ...], made: Any) -> Any:
-    ref = _KeyedRef(made, _forget)
+def _remember(key: tuple[Any, ...], value: Any) -> Any:
+    ref = _KeyedRef(value, _forget)
     ref.key = key
     while True:
-        found = _interned.setdefault(key, ref)
-        if found is ref:
-            return made
-        other = found()
+        current = _interned.setdefault(key, ref)
+        if current is ref:
+            return value
+        other = current()
         if other is not None:
             return other
-        if _interned.get(key) is found:
+        if _interned.get(key) is current:
             del _interned[key]
 
 
@@ -589,10 +589,13 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
     room = cls.__module__.split(".")[1] if "." in cls.__module__ else cls.__module__
     namespace["_type_key"] = key or f"{room}.{cls.__name__}"
     metaclass: Any = type(cls)
-    made: Any = metaclass(cls.__name__, cls.__bases__, namespace)
-    made.__qualname__ = cls.__qualname__
-    _generate(made, fields, [kinds[n] for n in fields], floats, interned)
-    if made._type_key in _TYPES and _TYPES[made._type_key].__module__ != made.__module__:
-        raise TIRError(f"two node classes are both saved as {made._type_key}")
-    _TYPES[made._type_key] = made
-    return made
+    node_class: Any = metaclass(cls.__name__, cls.__bases__, namespace)
+    node_class.__qualname__ = cls.__qualname__
+    _generate(node_class, fields, [kinds[n] for n in fields], floats, interned)
+    if (
+        node_class._type_key in _TYPES
+        and _TYPES[node_class._type_key].__module__ != node_class.__module__
+    ):
+        raise TIRError(f"two node classes are both saved as {node_class._type_key}")
+    _TYPES[node_class._type_key] = node_class
+    return node_class

@@ -52,19 +52,19 @@ class Op(Node):
         """
         if not isinstance(name, str):
             raise TIRError(f"an operation has a name, got {type(name).__name__}")
-        found = Op._table.get(name)
-        if found is None and name.startswith("relax."):
+        op = Op._table.get(name)
+        if op is None and name.startswith("relax."):
             # The room above that has them, if nobody needed it yet.
             importlib.import_module("relaxvm.relax.op")
-            found = Op._table.get(name)
-        if found is None:
+            op = Op._table.get(name)
+        if op is None:
             # Files of before say where an operator of Relay's is from.
-            found = Op._table.get(name.removeprefix("relay."))
-        if found is None:
+            op = Op._table.get(name.removeprefix("relay."))
+        if op is None:
             near = difflib.get_close_matches(name, Op._table, n=3)
             hint = f"; did you mean {', '.join(near)}?" if near else ""
             raise TIRError(f"no operation is named {name!r}{hint}")
-        return found
+        return op
 
     @staticmethod
     def list_op_names() -> list[str]:
@@ -190,10 +190,10 @@ def register_op_attr(op_name: str, attr_key: str, value: Any = None, level: int 
 
 def intrinsic(name: str) -> Intrinsic:
     """The intrinsic `name` (without the ``tir.`` prefix). Raises TIRError if there is none."""
-    found = INTRINSICS.get(name)
-    if found is None:
+    entry = INTRINSICS.get(name)
+    if entry is None:
         raise TIRError(f"no intrinsic is named {name!r}")
-    return found
+    return entry
 
 
 def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:

@@ -55,9 +55,9 @@ class PassInfo:
 
     def at_level(self, opt_level: int) -> PassInfo:
         """The same at another level."""
-        made = copy.copy(self)
-        made.opt_level = opt_level
-        return made
+        info = copy.copy(self)
+        info.opt_level = opt_level
+        return info
 
     def __repr__(self) -> str:
         return f"PassInfo({self.name}, opt_level={self.opt_level}, numerics={self.numerics})"
@@ -149,11 +149,11 @@ class PassContext:
         """A context like this one, to be entered elsewhere: with a report of its own, and without
         the instruments.
         """
-        made = PassContext(
+        context = PassContext(
             self.opt_level, self.required_pass, self.disabled_pass, None, self.config
         )
-        made._names_known = True
-        return made
+        context._names_known = True
+        return context
 
     @staticmethod
     def list_configs() -> dict[str, dict[str, Any]]:
@@ -316,13 +316,13 @@ def _option(key: str) -> _Option:
         room = _ROOMS.get(key.partition(".")[0])
         if room is not None:
             load_passes(room)
-    found = _OPTIONS.get(key)
-    if found is None:
+    option = _OPTIONS.get(key)
+    if option is None:
         raise PassError(
             f"PassContext: unknown config key {key!r}{_nearest(key, (*_OPTIONS, *_NO_EFFECT))}"
             f" (known: {', '.join(sorted(_OPTIONS))})"
         )
-    return found
+    return option
 
 
 _CPU = "kernels run on CPUs"

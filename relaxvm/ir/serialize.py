@@ -74,8 +74,8 @@ class _Writer:
         if isinstance(value, Op):
             return ["o", value.name]
         if isinstance(value, Node):
-            found = self.index.get(id(value))
-            return ["n", self.add(value) if found is None else found]
+            index = self.index.get(id(value))
+            return ["n", self.add(value) if index is None else index]
         if isinstance(value, tuple):
             return ["l", *(self.value(item) for item in value)]
         if isinstance(value, Map):

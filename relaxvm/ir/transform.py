@@ -86,7 +86,7 @@ class Pass:
                 f"{self.info.name} takes {len(names)} options ({', '.join(names) or 'none'}), "
                 f"got {len(args)}; to run it, give it an IRModule"
             )
-        given = dict(zip(names, args))
+        bound = dict(zip(names, args))
         for name, value in options.items():
             if name not in self._parameters:
                 near = difflib.get_close_matches(name, names, n=1)
@@ -95,10 +95,10 @@ class Pass:
                     f"{self.info.name} has no option {name!r}{hint} It has: "
                     f"{', '.join(names) or 'none'}"
                 )
-            if name in given:
+            if name in bound:
                 raise PassError(f"{self.info.name}: option {name!r} given twice")
-            given[name] = value
-        return Pass(self.info, self._run, self._parameters, {**self.options, **given}, self.__doc__)
+            bound[name] = value
+        return Pass(self.info, self._run, self._parameters, {**self.options, **bound}, self.__doc__)
 
     def at_level(self, opt_level: int) -> Pass:
         """This pass, for a `Sequential` that runs it from another level on than its own."""
@@ -376,9 +376,9 @@ def _apply_pass_to_function(
     changed = transform(mod)
     if all(changed.get(gv) is fn for gv, fn in kept.items()):
         return changed
-    made = changed.clone()
-    made.update(kept)
-    return made
+    result = changed.clone()
+    result.update(kept)
+    return result
 
 
 PrintIR: Any = module_pass(_print_ir, opt_level=0, name="PrintIR")

@@ -290,11 +290,11 @@ def _check_func(base: FuncStructInfo, derived: FuncStructInfo) -> BaseCheckResul
     # Called as `base`, the arguments are those of `base.params`: `derived` must take them and
     # give a `base.ret`.
     binding = _Binding()
-    for mine, given in zip(derived.params, base.params):
-        binding.unify(mine, given)
+    for mine, theirs in zip(derived.params, base.params):
+        binding.unify(mine, theirs)
     checks = [
-        struct_info_base_check(substitute_struct_info(mine, binding.symbols), given)
-        for mine, given in zip(derived.params, base.params)
+        struct_info_base_check(substitute_struct_info(mine, binding.symbols), theirs)
+        for mine, theirs in zip(derived.params, base.params)
     ]
     ret = binding.result(derived.ret, derived.params)
     return min([*checks, struct_info_base_check(base.ret, ret)])
@@ -323,8 +323,8 @@ class _Binding:
         place wins.
         """
         if isinstance(param, TupleStructInfo) and isinstance(arg, TupleStructInfo):
-            for mine, given in zip(param.fields, arg.fields):
-                self.unify(mine, given)
+            for mine, theirs in zip(param.fields, arg.fields):
+                self.unify(mine, theirs)
         elif isinstance(param, PrimStructInfo) and isinstance(arg, PrimStructInfo):
             if param.value is not None and arg.value is not None:
                 self._bind(param.value, arg.value)
@@ -357,8 +357,8 @@ def bind_symbols(pairs: Iterable[tuple[StructInfo, StructInfo]]) -> dict[TirVar,
     given for it.
     """
     binding = _Binding()
-    for param, given in pairs:
-        binding.unify(param, given)
+    for param, value in pairs:
+        binding.unify(param, value)
     return binding.symbols
 
 
@@ -374,13 +374,13 @@ def cast_check(
     values    what earlier casts found symbols to be; what this one finds is added
     """
     known = {v: values[v] for v in tir_vars_in_struct_info(got) if v in values}
-    found = bind_symbols([(info, got)])
+    symbols = bind_symbols([(info, got)])
     for symbol in definable_tir_vars_in_struct_info(info):
         if not is_bound(symbol):
             # Another branch may have bound it to something else.
             values.pop(symbol, None)
-            if symbol in found:
-                values[symbol] = substitute(found[symbol], known)
+            if symbol in symbols:
+                values[symbol] = substitute(symbols[symbol], known)
     wanted = {v: values[v] for v in tir_vars_in_struct_info(info) if v in values}
     try:
         got = substitute_struct_info(got, known)
@@ -425,17 +425,17 @@ def derive_call_ret_struct_info(
                 f"arguments alone{where(span)}"
             )
         return func_sinfo.ret
-    given = [
+    infos = [
         a.struct_info if isinstance(a, Node) and hasattr(a, "struct_info") else a for a in args
     ]
-    if len(given) != len(func_sinfo.params):
+    if len(infos) != len(func_sinfo.params):
         raise StructInfoError(
-            f"{name}: wanted {len(func_sinfo.params)} arguments, got {len(given)}{where(span)}"
+            f"{name}: wanted {len(func_sinfo.params)} arguments, got {len(infos)}{where(span)}"
         )
     binding = _Binding()
-    for param, info in zip(func_sinfo.params, given):
+    for param, info in zip(func_sinfo.params, infos):
         binding.unify(param, info)
-    for i, (param, info) in enumerate(zip(func_sinfo.params, given)):
+    for i, (param, info) in enumerate(zip(func_sinfo.params, infos)):
         if param is info:
             continue
         wanted = _erase_and_bind(param, binding)
@@ -497,8 +497,8 @@ def infer_call(
         infer = getattr(op, "infer", None)
         if infer is None:
             raise StructInfoError(f"{op.name} is no operator of the graph language{where(span)}")
-        made: StructInfo = infer(args, attrs, sinfo_args, span)
-        return made
+        inferred: StructInfo = infer(args, attrs, sinfo_args, span)
+        return inferred
     info = getattr(op, "struct_info", None)
     name = getattr(op, "global_symbol", None) or getattr(op, "name_hint", None) or "the function"
     if isinstance(info, FuncStructInfo):

@@ -242,12 +242,12 @@ class Tuple(Expr):
         if not any([type(f) is Tuple for f in self.fields]):
             return TupleStructInfo(tuple([f.struct_info for f in self.fields]))
         # Each once, without recursion: tuples may be deep, or share much.
-        found: dict[int, TupleStructInfo] = {}
+        infos: dict[int, TupleStructInfo] = {}
         for each in post_order(self, lambda t: [f for f in t.fields if type(f) is Tuple]):
-            found[id(each)] = TupleStructInfo(
-                tuple(found[id(f)] if type(f) is Tuple else f.struct_info for f in each.fields)
+            infos[id(each)] = TupleStructInfo(
+                tuple(infos[id(f)] if type(f) is Tuple else f.struct_info for f in each.fields)
             )
-        return found[id(self)]
+        return infos[id(self)]
 
     def __getitem__(self, index: int) -> Expr:
         return self.fields[index]
@@ -644,21 +644,23 @@ class Function(BaseFunc, Expr):
         """A copy with parameters turned into constants: ``{"w": array}``; see
         `relax.transform.BindParams`.
         """
-        made: Function = _transform("bind_params").bind_params(self, binding_map)
-        return made
+        bound: Function = _transform("bind_params").bind_params(self, binding_map)
+        return bound
 
     def bind_symbolic_vars(self, binding_map: Mapping[Any, Any]) -> Function:
         """A copy with symbols replaced: ``{"n": 8}``; see `relax.transform.BindSymbolicVars`."""
-        made: Function = _transform("bind_symbolic_vars").bind_symbolic_vars(self, binding_map)
-        return made
+        bound: Function = _transform("bind_symbolic_vars").bind_symbolic_vars(self, binding_map)
+        return bound
 
     def inline_functions(self, function_map: Mapping[Any, Function]) -> Function:
         """A copy with the bodies of functions, by name or GlobalVar, where they are called.
 
         Raises VerifyError if they call themselves.
         """
-        made: Function = _transform("inline_private_functions").inline_functions(self, function_map)
-        return made
+        inlined: Function = _transform("inline_private_functions").inline_functions(
+            self, function_map
+        )
+        return inlined
 
     @staticmethod
     def create_empty(
@@ -706,10 +708,10 @@ def const(value: Any, dtype: str | TensorStructInfo | None = None) -> Constant:
     dtype  or struct info: its dtype. Raises StructInfoError if the array is of another shape.
     """
     if isinstance(dtype, TensorStructInfo):
-        made = const(value, None if dtype.dtype == "void" else dtype.dtype)
-        if not is_base_of(dtype, made.struct_info):
-            raise StructInfoError(f"const: wanted {dtype}, got an array of {made.struct_info}")
-        return made
+        constant = const(value, None if dtype.dtype == "void" else dtype.dtype)
+        if not is_base_of(dtype, constant.struct_info):
+            raise StructInfoError(f"const: wanted {dtype}, got an array of {constant.struct_info}")
+        return constant
     if dtype is None and isinstance(value, (bool, int, float)):
         dtype = (
             "bool" if isinstance(value, bool) else "int32" if isinstance(value, int) else "float32"

@@ -201,8 +201,8 @@ class PyExprMutator(ExprFunctor):
 
     def get_var_remap(self, vid: Var) -> Expr:
         """What stands for `vid`: itself unless it was remapped."""
-        found = self._var_remap.get(id(vid))
-        return found[1] if found is not None else vid
+        entry = self._var_remap.get(id(vid))
+        return entry[1] if entry is not None else vid
 
     def with_struct_info(self, var: Var, sinfo: StructInfo) -> Var:
         """`var` with other struct info: a new variable unless it has that already."""
@@ -211,9 +211,9 @@ class PyExprMutator(ExprFunctor):
     def visit_with_new_scope(self, expr: Any) -> SeqExpr:
         """`expr` as a branch of its own."""
         self.builder_.begin_scope()
-        made = self.builder_.end_scope(self._body(expr))
-        assert made is not None
-        return made
+        scope = self.builder_.end_scope(self._body(expr))
+        assert scope is not None
+        return scope
 
     # -- the rules --------------------------------------------------------------------------------
 
@@ -274,13 +274,13 @@ class PyExprMutator(ExprFunctor):
         params = tuple(self._param(p) for p in fn.params)
         with self.builder_.nested_function(params):
             body = self._body(fn.body)
-            made = self.builder_.finish_nested(body)
-        made = _unless_same(made, fn.body)
+            new_body = self.builder_.finish_nested(body)
+        new_body = _unless_same(new_body, fn.body)
         same = all(a is b for a, b in zip(params, fn.params))
-        if same and made is fn.body:
+        if same and new_body is fn.body:
             return fn
-        ret = fn.ret_struct_info if made.struct_info is fn.body.struct_info and same else None
-        return Function(params, made, ret, fn.is_pure, fn.attrs, fn.span)
+        ret = fn.ret_struct_info if new_body.struct_info is fn.body.struct_info and same else None
+        return Function(params, new_body, ret, fn.is_pure, fn.attrs, fn.span)
 
     def _param(self, param: Var) -> Var:
         new = self.visit_var_def(param)
@@ -296,10 +296,10 @@ class PyExprMutator(ExprFunctor):
         if not isinstance(expr, SeqExpr):
             return self.visit_expr(expr)
         for block in expr.blocks:
-            made = self.visit_binding_block(block)
+            new_block = self.visit_binding_block(block)
             # None: a method of the subclass has emitted what it wanted.
-            if made is not None:
-                self.builder_._add_block(made)
+            if new_block is not None:
+                self.builder_._add_block(new_block)
         return self.visit_expr(expr.body)
 
     def visit_binding_block_(self, block: BindingBlock) -> BindingBlock:
@@ -313,8 +313,8 @@ class PyExprMutator(ExprFunctor):
     def _bindings(self, block: BindingBlock) -> BindingBlock:
         for binding in block.bindings:
             self.visit_binding(binding)
-        made = self.builder_._end_block()
-        return block if _same_items(made.bindings, block.bindings) else made
+        new_block = self.builder_._end_block()
+        return block if _same_items(new_block.bindings, block.bindings) else new_block
 
     def visit_var_binding_(self, binding: VarBinding) -> None:
         value = self.builder_.normalize(self.visit_expr(binding.value))
@@ -338,8 +338,8 @@ class PyExprMutator(ExprFunctor):
         return var
 
     def _all(self, exprs: tuple[Any, ...]) -> tuple[Any, ...]:
-        made = tuple([self.visit_expr(e) for e in exprs])
-        return exprs if _same_items(made, exprs) else made
+        visited = tuple([self.visit_expr(e) for e in exprs])
+        return exprs if _same_items(visited, exprs) else visited
 
 
 def _unless_same(new: SeqExpr, old: SeqExpr) -> SeqExpr:

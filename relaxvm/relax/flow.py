@@ -60,15 +60,15 @@ def leaves(value: Node) -> list[Node]:
     of = _OPERANDS.get(type(value))
     if of is None:
         return [value]
-    found: list[Node] = []
+    read: list[Node] = []
     for each in of(value):
         if type(each) not in _OPERANDS:
-            found.append(each)
+            read.append(each)
         elif type(each) is Tuple and _OPERANDS.keys().isdisjoint(map(type, each.fields)):
-            found += each.fields  # as the arguments of a kernel
+            read += each.fields  # as the arguments of a kernel
         else:
-            found += [n for n in descend(each, _inside) if type(n) not in _NO_LEAVES]
-    return found
+            read += [n for n in descend(each, _inside) if type(n) not in _NO_LEAVES]
+    return read
 
 
 def _inside(value: Node) -> Sequence[Node]:
@@ -83,14 +83,14 @@ def vars_in(value: Node) -> list[Var]:
 
     Of a function, and of what stands where normal form has leaves, all variables count.
     """
-    found: list[Var] = []
+    read: list[Var] = []
     for leaf in leaves(value):
         if isinstance(leaf, Var):
-            found.append(leaf)
+            read.append(leaf)
         elif type(leaf) in _WITH_BODIES:
             # What a function captures is among them; its own variables do no harm.
-            found += [n for n in walk(leaf) if isinstance(n, Var)]
-    return found
+            read += [n for n in walk(leaf) if isinstance(n, Var)]
+    return read
 
 
 def name_of(callee: Node) -> str:
@@ -266,29 +266,29 @@ class Uses:
 
     def of_info(self, info: StructInfo) -> list[Var]:
         """The variables that `info` names as shapes."""
-        found = self._of_info.get(id(info))
-        if found is None:
-            found = self._of_info[id(info)] = (info, struct_info_vars(info))
-        return found[1]
+        entry = self._of_info.get(id(info))
+        if entry is None:
+            entry = self._of_info[id(info)] = (info, struct_info_vars(info))
+        return entry[1]
 
     def of(self, b: Binding) -> list[Var]:
         """What `b` itself reads; what stands inside an If or a Function is not entered."""
         value = b.value
         if isinstance(value, Function):
-            found: list[Var] = []
+            read: list[Var] = []
             for info in (value.ret_struct_info, *(p.struct_info for p in value.params)):
-                found += self.of_info(info)
+                read += self.of_info(info)
         else:
-            found = vars_in(value)
-        found += self.of_info(b.var.struct_info)
+            read = vars_in(value)
+        read += self.of_info(b.var.struct_info)
         if isinstance(b, MatchCast):
-            found += self.of_info(b.struct_info)
+            read += self.of_info(b.struct_info)
         elif isinstance(value, Call):
             for info in value.sinfo_args:
-                found += self.of_info(info)
+                read += self.of_info(info)
             if value.struct_info is not b.var.struct_info:
-                found += self.of_info(value.struct_info)
-        return found
+                read += self.of_info(value.struct_info)
+        return read
 
 
 def struct_info_vars(info: StructInfo) -> list[Var]:

@@ -101,10 +101,10 @@ class _Closure:
         self.evaluator, self.fn, self.frame, self.captured = evaluator, fn, frame, captured
 
     def __call__(self, *args: Any) -> Any:
-        given = (*args, *self.captured)
+        operands = (*args, *self.captured)
         if isinstance(self.fn, PrimFunc):
-            return self.evaluator.kernel(self.fn, given)
-        return self.evaluator.call(self.fn, given, self.frame)
+            return self.evaluator.kernel(self.fn, operands)
+        return self.evaluator.call(self.fn, operands, self.frame)
 
 
 class _Frame:
@@ -255,9 +255,9 @@ class Evaluator:
             # What a branch casts to is not known after it.
             return self._seq(branch, _Frame(frame.name, frame.values, dict(frame.symbols)))
         if isinstance(e, Function):
-            made = _Closure(self, e, frame)
-            frame.values[var] = made
-            return made
+            closure = _Closure(self, e, frame)
+            frame.values[var] = closure
+            return closure
         if isinstance(e, TupleGetItem):
             return self._leaf(e.tuple_value, frame)[e.index]
         return self._call(e, frame) if isinstance(e, Call) else self._leaf(e, frame)
@@ -281,14 +281,14 @@ class Evaluator:
         self.operators += 1
         read = {v: self._leaf(v, frame) for a in e.args for v in vars_in(a)}
         used = {v: values_of(x, v.struct_info) for v, x in read.items()}
-        made = operator_value(e, used, frame.symbols)
+        result = operator_value(e, used, frame.symbols)
         shared = list(may_share(e))
-        return _runtime_value(e.struct_info, made, () if shared else _arrays(used.values()))
+        return _runtime_value(e.struct_info, result, () if shared else _arrays(used.values()))
 
     def _packed(self, name: str) -> Callable[..., Any]:
-        given = self.functions.get(name)
-        if given is not None:
-            return given
+        own = self.functions.get(name)
+        if own is not None:
+            return own
         row = TABLE.get(name)
         if row is None:
             registered = get_global_func(name)
@@ -336,9 +336,9 @@ class Evaluator:
                     args[place] = wrap_unchecked(args[place]._array.copy(), args[place].dtype)
                 results.append(args[place])
                 continue
-            made = self._alloc(tuple(self._scalar(d, frame) for d in output.dims), output.dtype)
-            results.append(made)
-            fresh.append(made)
+            array = self._alloc(tuple(self._scalar(d, frame) for d in output.dims), output.dtype)
+            results.append(array)
+            fresh.append(array)
         scalars = self._leaf(e.args[2], frame) if len(e.args) > 2 else ()
         function(*args, *fresh, *scalars)
         return tuple(results) if isinstance(info, TupleStructInfo) else results[0]
@@ -352,18 +352,18 @@ class Evaluator:
     def _alloc(self, shape: tuple[int, ...], dtype: DataType) -> NDArray:
         if any(size < 0 for size in shape):
             raise VMValueError(f"a tensor of shape {shape} cannot be")
-        made = np.empty(shape, to_numpy_dtype(dtype))
-        made.reshape(-1).view(np.uint8)[...] = 1 if dtype.is_bool else _RUBBISH
-        return wrap_unchecked(made, dtype)
+        memory = np.empty(shape, to_numpy_dtype(dtype))
+        memory.reshape(-1).view(np.uint8)[...] = 1 if dtype.is_bool else _RUBBISH
+        return wrap_unchecked(memory, dtype)
 
     def _alloc_tensor(self, e: Call, frame: _Frame) -> NDArray:
         shape, dtype = (self._leaf(a, frame) for a in e.args[:2])
         return self._alloc(tuple(shape), dtype)
 
     def _new_storage(self, *args: Any) -> Storage:
-        made: Storage = TABLE["vm.builtin.alloc_storage"].function(None, *args)
-        made.raw[...] = _RUBBISH
-        return made
+        storage: Storage = TABLE["vm.builtin.alloc_storage"].function(None, *args)
+        storage.raw[...] = _RUBBISH
+        return storage
 
     def _alloc_storage(self, e: Call, frame: _Frame) -> Storage:
         return self._new_storage(self._leaf(e.args[0], frame))
@@ -381,8 +381,8 @@ class Evaluator:
         return ()
 
     def _view(self, e: Call, frame: _Frame) -> Any:
-        data, *given = (self._leaf(a, frame) for a in e.args)
-        shape, dtype, offset = [*given, None, None, None][:3]
+        data, *parts = (self._leaf(a, frame) for a in e.args)
+        shape, dtype, offset = [*parts, None, None, None][:3]
         shape = data.shape if shape is None else shape
         return self._packed("vm.builtin.view")(data, shape, dtype or data.dtype, offset or 0)
 
@@ -443,9 +443,9 @@ def _taken(info: StructInfo, x: Any) -> Any:
     if isinstance(info, TupleStructInfo) and isinstance(x, (tuple, list)):
         return tuple(_taken(f, each) for f, each in zip(info.fields, x))
     if isinstance(info, TensorStructInfo):
-        made = as_ndarray(x)
-        bits = info.dtype.is_bits and to_numpy_dtype(info.dtype) == made._array.dtype
-        return wrap_unchecked(made._array, info.dtype) if bits else made
+        array = as_ndarray(x)
+        bits = info.dtype.is_bits and to_numpy_dtype(info.dtype) == array._array.dtype
+        return wrap_unchecked(array._array, info.dtype) if bits else array
     if isinstance(info, ShapeStructInfo):
         return ShapeTuple(x)
     return x
@@ -460,20 +460,20 @@ def _as_values(x: Any) -> Any:
     return x
 
 
-def _runtime_value(info: StructInfo, made: Any, others: list[np.ndarray] | tuple[()]) -> Any:
+def _runtime_value(info: StructInfo, value: Any, others: list[np.ndarray] | tuple[()]) -> Any:
     """What a meaning gave, in memory that `others` do not have."""
     if isinstance(info, TupleStructInfo):
-        return tuple(_runtime_value(f, m, others) for f, m in zip(info.fields, made))
-    if isinstance(made, np.ndarray):
-        dtype = as_ndarray(made).dtype
+        return tuple(_runtime_value(f, m, others) for f, m in zip(info.fields, value))
+    if isinstance(value, np.ndarray):
+        dtype = as_ndarray(value).dtype
         if isinstance(info, TensorStructInfo) and info.dtype != "void":
-            made, dtype = to_storage(made, info.dtype), info.dtype
-        if any(np.may_share_memory(made, other) for other in others):
-            made = made.copy()
-        return wrap_unchecked(np.ascontiguousarray(made).reshape(made.shape), dtype)
+            value, dtype = to_storage(value, info.dtype), info.dtype
+        if any(np.may_share_memory(value, other) for other in others):
+            value = value.copy()
+        return wrap_unchecked(np.ascontiguousarray(value).reshape(value.shape), dtype)
     if isinstance(info, ShapeStructInfo):
-        return ShapeTuple(made)
-    return made.item() if isinstance(made, np.generic) else made
+        return ShapeTuple(value)
+    return value.item() if isinstance(value, np.generic) else value
 
 
 def _arrays(values: Iterable[Any]) -> list[np.ndarray]:

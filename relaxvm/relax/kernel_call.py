@@ -74,23 +74,23 @@ class _Check:
         self.symbols: dict[TirVar, PrimExpr] = {}
 
     def run(self) -> None:
-        given = [*self.inputs(), *self.outputs()]
+        buffers = [*self.inputs(), *self.outputs()]
         scalars = self.scalars()
         params = self.fn.params
-        wanted = len(given) + (len(scalars) if scalars is not None else 0)
+        wanted = len(buffers) + (len(scalars) if scalars is not None else 0)
         if scalars is not None and wanted != len(params):
-            kinds = f"{len(self.inputs())} inputs, {len(given) - len(self.inputs())} outputs"
+            kinds = f"{len(self.inputs())} inputs, {len(buffers) - len(self.inputs())} outputs"
             tail = f" and {len(scalars)} scalars" if scalars else ""
             raise self.error(
                 f"the loop function has {len(params)} parameters "
                 f"({', '.join(p.name for p in params)}), the call gives {wanted}: {kinds}{tail}"
             )
-        if scalars is None and len(given) > len(params):
-            raise self.error(f"wanted {len(params)} parameters, got at least {len(given)}")
-        pairs = list(zip(params, given))
+        if scalars is None and len(buffers) > len(params):
+            raise self.error(f"wanted {len(params)} parameters, got at least {len(buffers)}")
+        pairs = list(zip(params, buffers))
         for param, (_, info) in pairs:
             self.bind(param, info)
-        for param, scalar in zip(params[len(given) :], scalars or ()):
+        for param, scalar in zip(params[len(buffers) :], scalars or ()):
             if param in self.fn.buffer_map:
                 raise self.error(
                     f"parameter {param.name} is a buffer, got the scalar {scalar} of tir_vars; "
@@ -124,8 +124,8 @@ class _Check:
         return list(info.values) if isinstance(info, ShapeStructInfo) and info.values else None
 
     def buffer(self, param: TirVar) -> Buffer | None:
-        found = self.fn.buffer_map.get(param)
-        return found if isinstance(found, Buffer) else None
+        buffer = self.fn.buffer_map.get(param)
+        return buffer if isinstance(buffer, Buffer) else None
 
     def bind(self, param: TirVar, info: StructInfo) -> None:
         buffer = self.buffer(param)
@@ -135,9 +135,9 @@ class _Check:
             return
         dims = info.dims if isinstance(info, TensorStructInfo) else None
         if dims is not None and len(dims) == len(buffer.shape):
-            for mine, given in zip(buffer.shape, dims):
+            for mine, dim in zip(buffer.shape, dims):
                 if isinstance(mine, TirVar):
-                    self.symbols.setdefault(mine, given)
+                    self.symbols.setdefault(mine, dim)
 
     def check(self, param: TirVar, label: str, info: StructInfo) -> None:
         buffer = self.buffer(param)
@@ -160,11 +160,11 @@ class _Check:
             raise self.mismatch(label, buffer, info)
         if info.dims is None:
             return
-        for mine, given in zip(buffer.shape, info.dims):
-            if isinstance(mine, IntImm) and isinstance(given, IntImm):
-                same: bool | None = mine.value == given.value
+        for mine, dim in zip(buffer.shape, info.dims):
+            if isinstance(mine, IntImm) and isinstance(dim, IntImm):
+                same: bool | None = mine.value == dim.value
             else:
-                same = prove_dims(self.translate(mine), given)
+                same = prove_dims(self.translate(mine), dim)
             if same is False:
                 raise self.mismatch(label, buffer, info)
 

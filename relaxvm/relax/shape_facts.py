@@ -87,14 +87,14 @@ def _are_known_equal(known: list[ShapeFacts], a: PrimExpr, b: PrimExpr) -> bool:
 def _in_known_terms(known: list[ShapeFacts], expr: PrimExpr) -> PrimExpr:
     if isinstance(expr, IntImm) or not any(facts.equal for facts in known):
         return expr
-    found = {}
+    values = {}
     for n in (expr,) if isinstance(expr, TirVar) else walk(expr):
         if isinstance(n, TirVar):
             for facts in known:
                 if n in facts.equal:
-                    found[n] = facts.equal[n]
+                    values[n] = facts.equal[n]
                     break
-    return substitute(expr, found) if found else expr
+    return substitute(expr, values) if values else expr
 
 
 def _remember_equal(known: list[ShapeFacts], a: PrimExpr, b: PrimExpr) -> None:
@@ -121,35 +121,35 @@ def broadcast_dims(
     """
     known = list(builder.shape_facts())
     ndim = max(map(len, shapes), default=0)
-    made: list[PrimExpr | None] = []
+    widest: list[PrimExpr | None] = []
     parts: list[list[PrimExpr]] = []
     for k in range(-ndim, 0):
         parts.append(_distinct(known, [s[k] for s in shapes if len(s) >= -k]))
-        made.append(_widest(known, parts[-1]))
-    if any(d is None for d in made):
+        widest.append(_widest(known, parts[-1]))
+    if any(d is None for d in widest):
         exprs = [ShapeExpr(s) for s in shapes]
         info = ShapeStructInfo(ndim=ndim)
         args = (_BROADCAST, *exprs, StringImm(what))
         shape = builder.emit(Call(_PURE_PACKED, args, None, (info,)))
-        dims = [_decided(parts[k], k) if d is None else d for k, d in enumerate(made)]
+        dims = [_decided(parts[k], k) if d is None else d for k, d in enumerate(widest)]
         builder.match_cast(shape, ShapeStructInfo(dims))
         for k, d in enumerate(dims):
-            if made[k] is None:
+            if widest[k] is None:
                 known[0].made[frozenset(parts[k])] = d
                 covered = known[0].covers.get(d, frozenset())
                 known[0].covers[d] = covered | _everything_in(known, parts[k])
-        made = list(dims)
-    return tuple(d for d in made if d is not None)
+        widest = list(dims)
+    return tuple(d for d in widest if d is not None)
 
 
 def _distinct(known: list[ShapeFacts], dims: list[PrimExpr]) -> list[PrimExpr]:
     """The dimensions that count: no ones, and of equal ones the first."""
-    found: list[PrimExpr] = []
+    distinct: list[PrimExpr] = []
     for dim in dims:
         one = is_const(dim, 1)
-        if not one and not any(_are_equal(known, dim, other) for other in found):
-            found.append(dim)
-    return found or dims[:1]
+        if not one and not any(_are_equal(known, dim, other) for other in distinct):
+            distinct.append(dim)
+    return distinct or dims[:1]
 
 
 def _widest(known: list[ShapeFacts], dims: list[PrimExpr]) -> PrimExpr | None:
@@ -157,9 +157,9 @@ def _widest(known: list[ShapeFacts], dims: list[PrimExpr]) -> PrimExpr | None:
     if len(dims) == 1:
         return dims[0]
     for facts in known:
-        found = facts.made.get(frozenset(dims))
-        if found is not None:
-            return found
+        widest = facts.made.get(frozenset(dims))
+        if widest is not None:
+            return widest
     for dim in dims:
         for facts in known:
             covered = facts.covers.get(dim, frozenset())
@@ -175,11 +175,11 @@ def _decided(dims: list[PrimExpr], axis: int) -> PrimExpr:
 
 
 def _everything_in(known: list[ShapeFacts], dims: list[PrimExpr]) -> frozenset[PrimExpr]:
-    found = set(dims)
+    covered = set(dims)
     for dim in dims:
         for facts in known:
-            found |= facts.covers.get(dim, frozenset())
-    return frozenset(found)
+            covered |= facts.covers.get(dim, frozenset())
+    return frozenset(covered)
 
 
 def facts_of(scopes: Sequence[Any]) -> Iterator[ShapeFacts]:

@@ -113,13 +113,13 @@ def tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
 
     The symbols that a signature (`FuncStructInfo`) binds in its own parameters do not count.
     """
-    found: list[TirVar] = []
+    symbols: list[TirVar] = []
     for each in parts(sinfo):
         if isinstance(each, FuncStructInfo):
-            found.extend(_free_in_signature(each))
+            symbols.extend(_free_in_signature(each))
         elif isinstance(each, (StructInfo, Expr, PrimExpr)):
-            found.extend(n for n in walk(each) if isinstance(n, TirVar))
-    return _unique(found)
+            symbols.extend(n for n in walk(each) if isinstance(n, TirVar))
+    return _unique(symbols)
 
 
 def _free_in_signature(info: FuncStructInfo) -> list[TirVar]:
@@ -135,14 +135,14 @@ def definable_tir_vars_in_struct_info(sinfo: StructInfo) -> list[TirVar]:
     """The symbols that a value of `sinfo` determines: those standing alone as a dimension or
     scalar value.
     """
-    found: list[TirVar] = []
+    symbols: list[TirVar] = []
     for each in parts(sinfo):
         if isinstance(each, PrimStructInfo):
             if isinstance(each.value, TirVar):
-                found.append(each.value)
+                symbols.append(each.value)
         else:
-            found.extend(d for d in known_dims(each) or () if isinstance(d, TirVar))
-    return _unique(found)
+            symbols.extend(d for d in known_dims(each) or () if isinstance(d, TirVar))
+    return _unique(symbols)
 
 
 def known_dims(info: StructInfo) -> tuple[PrimExpr, ...] | None:
@@ -231,12 +231,12 @@ def erase_to_well_defined(
     return erase_with(sinfo, symbol_of, var_of)
 
 
-def _lookup(given: Any) -> Callable[[Any], Any]:
-    if given is None:
+def _lookup(values: Any) -> Callable[[Any], Any]:
+    if values is None:
         return lambda key: None
-    if callable(given):
-        return given
-    by_id = {id(k): v for k, v in given.items()}
+    if callable(values):
+        return values
+    by_id = {id(k): v for k, v in values.items()}
     return lambda key: by_id.get(id(key))
 
 
@@ -300,8 +300,12 @@ def _visible(
     analyzer = Analyzer(wrap)
 
     def translate(expr: PrimExpr) -> PrimExpr:
-        made = transform(expr, lambda n: None, pre=lambda n: mapping.get(id(n)))
-        return made if isinstance(made, (IntImm, TirVar)) else analyzer.simplify(made)
+        translated = transform(expr, lambda n: None, pre=lambda n: mapping.get(id(n)))
+        return (
+            translated
+            if isinstance(translated, (IntImm, TirVar))
+            else analyzer.simplify(translated)
+        )
 
     return tuple(translate(e) for e in exprs)
 

@@ -43,8 +43,8 @@ def tail_circles(events: Mapping[str, Sequence[Event]]) -> dict[str, tuple[str, 
     """
     calls: dict[str, list[str]] = {}
     for name, mine in events.items():
-        found = (mine[at].node.value.op.name_hint for at in find_tail_calls(mine, events))
-        calls[name] = list(dict.fromkeys(found))
+        callees = (mine[k].node.value.op.name_hint for k in find_tail_calls(mine, events))
+        calls[name] = list(dict.fromkeys(callees))
     circles: dict[str, tuple[str, ...]] = {}
     for group in components(calls, calls):
         if len(group) > 1 and sum(len(events[name]) for name in group) > _MOST_EVENTS:
@@ -61,7 +61,7 @@ def find_tail_calls(events: Sequence[Event], names: Collection[str]) -> dict[int
     Between such a call and the return there is nothing but names for its value, kills, and the
     ends of branches.
     """
-    found: dict[int, list[Call]] = {}
+    tails: dict[int, list[Call]] = {}
     # By scope: the variable that becomes the function's value if nothing more is done, and what is
     # let go until then. A scope that is not here does some work before its end.
     waiting: dict[Scope, tuple[Var, _Kills]] = {}
@@ -86,8 +86,8 @@ def find_tail_calls(events: Sequence[Event], names: Collection[str]) -> dict[int
         if kind is CLOSE:
             branches[node] = state[1]
         elif _calls(node.value, names):
-            found[position] = _listed(state[1])
-    return found
+            tails[position] = _listed(state[1])
+    return tails
 
 
 def _before(var: Var, value: Expr, wanted: Var, kills: _Kills) -> tuple[Var, _Kills] | None:
@@ -106,11 +106,11 @@ def _calls(value: Expr, names: Collection[str]) -> bool:
 
 
 def _listed(kills: _Kills) -> list[Call]:
-    made: list[Call] = []
-    while kills is not None and len(made) < _MOST_KILLS:
-        made.append(kills[0])
+    calls: list[Call] = []
+    while kills is not None and len(calls) < _MOST_KILLS:
+        calls.append(kills[0])
         kills = kills[1]
-    return made
+    return calls
 
 
 def ordered_moves(
@@ -125,12 +125,12 @@ def ordered_moves(
     for source in left.values():
         if source.kind == ArgKind.REGISTER and source.value in readers:
             readers[source.value] += 1
-    made: list[tuple[int, Arg]] = []
+    moves: list[tuple[int, Arg]] = []
     ready = [to for to, count in readers.items() if not count]
     while ready:
         to = ready.pop()
         source = left.pop(to)
-        made.append((to, source))
+        moves.append((to, source))
         if source.kind == ArgKind.REGISTER and source.value in left:
             readers[source.value] -= 1
             if not readers[source.value]:
@@ -139,14 +139,14 @@ def ordered_moves(
     while left:
         first, source = left.popitem()
         aside = spare()
-        made.append((aside, _register(first)))
+        moves.append((aside, _register(first)))
         to = first
         while source.value != first:
-            made.append((to, source))
+            moves.append((to, source))
             to = source.value
             source = left.pop(to)
-        made.append((to, _register(aside)))
-    return made
+        moves.append((to, _register(aside)))
+    return moves
 
 
 def _register(number: int) -> Arg:

@@ -293,18 +293,18 @@ class _FunctionCodegen:
             closure, args = (op, Tuple(call.args)) if isinstance(op, Var) else call.args
             self._emit("vm.builtin.invoke_closure", (closure, args), self._destination(var, True))
             return
-        name, given = self._callee(call)
+        name, operands = self._callee(call)
         if name == "vm.builtin.null_value":
             self.place[var] = self.b.void_arg()
             return
         if var in self.used and call.struct_info is _NOTHING and not self._is_graph(op):
             # Loop functions and others give no object at all; what reads `var` wants a tuple.
-            self._emit(name, given, self.b.void_arg())
+            self._emit(name, operands, self.b.void_arg())
             self._emit("vm.builtin.make_tuple", (), self._destination(var, False))
             return
         builtin = TABLE.get(name)
         reusable = builtin is None or not (builtin.aliases or name in _MEMORY)
-        self._emit(name, given, self._destination(var, reusable))
+        self._emit(name, operands, self._destination(var, reusable))
 
     def _is_graph(self, op: Any) -> bool:
         return isinstance(op, GlobalVar) and isinstance(self.mod.get(op), Function)
@@ -315,8 +315,8 @@ class _FunctionCodegen:
         """
         assert isinstance(call.op, GlobalVar)
         target = self.entries[call.op.name_hint]
-        given = [(to.value, self._object(a)) for to, a in zip(target.params, call.args)]
-        for register, source in ordered_moves(given, self.registers.fresh):
+        moves = [(to.value, self._object(a)) for to, a in zip(target.params, call.args)]
+        for register, source in ordered_moves(moves, self.registers.fresh):
             self.b.emit_call("vm.builtin.move", [source], dst=self.b.r(register))
         let_go = {place for kill in kills for v in vars_in(kill) if (place := self.place.get(v))}
         let_go.difference_update(target.params)
@@ -340,8 +340,8 @@ class _FunctionCodegen:
             return op.global_symbol, args
         if isinstance(op, Op):
             if op is CALL_BUILTIN_WITH_CTX and isinstance(args[0], ExternFunc):
-                given = args[1].fields if isinstance(args[1], Tuple) else (args[1],)
-                return args[0].global_symbol, given
+                operands = args[1].fields if isinstance(args[1], Tuple) else (args[1],)
+                return args[0].global_symbol, operands
             name = _VM_OPS.get(op)
             if name is not None:
                 return name, args
@@ -365,10 +365,10 @@ class _FunctionCodegen:
         temporaries: list[Arg] = []
         if name == "vm.builtin.shape_expr":
             program = DimProgram(_program(args[2]))
-            given = [self._arg(args[0]), self._arg(args[1]), self.b.convert_constant(program)]
+            operands = [self._arg(args[0]), self._arg(args[1]), self.b.convert_constant(program)]
         else:
-            given = [self._arg(a, temporaries) for a in args]
-        self.b.emit_call(name, given, dst=dst)
+            operands = [self._arg(a, temporaries) for a in args]
+        self.b.emit_call(name, operands, dst=dst)
         self.free.extend(t.value for t in temporaries)
 
     # -- operands ---------------------------------------------------------------------------------
@@ -376,10 +376,10 @@ class _FunctionCodegen:
     def _arg(self, value: Expr, temporaries: list[Arg] | None = None) -> Arg:
         """`value` as an argument; a tuple is put together first."""
         if isinstance(value, Var):
-            found = self.place.get(value)
-            if found is None:
+            place = self.place.get(value)
+            if place is None:
                 raise CodegenError(f"variable {value.name_hint} is used before it is bound")
-            return found
+            return place
         if isinstance(value, Constant):
             return self._constant(value.data)
         make = _LEAVES.get(type(value))
@@ -407,34 +407,34 @@ class _FunctionCodegen:
         if known is None:
             frozen = data._array.view()
             frozen.flags.writeable = False
-            made = self.b.convert_constant(wrap_unchecked(frozen, data.dtype, data.device))
-            known = self.constants[id(data)] = (data, made)
+            constant = self.b.convert_constant(wrap_unchecked(frozen, data.dtype, data.device))
+            known = self.constants[id(data)] = (data, constant)
         return known[1]
 
     def _object(self, value: Expr) -> Arg:
         """`value` as something that can be returned or kept: functions become closures."""
-        made = self._arg(value)
-        if made.kind == ArgKind.FUNCTION:
+        arg = self._arg(value)
+        if arg.kind == ArgKind.FUNCTION:
             register = self._new_register()
-            self.b.emit_call("vm.builtin.make_closure", [made], dst=register)
+            self.b.emit_call("vm.builtin.make_closure", [arg], dst=register)
             return register
-        return made
+        return arg
 
     def _destination(self, var: Var, reusable: bool) -> Arg:
         if var not in self.used:
             return self.b.void_arg()
-        made = self._register_of(var, reusable)
-        self.place[var] = made
-        return made
+        register = self._register_of(var, reusable)
+        self.place[var] = register
+        return register
 
     def _register_of(self, var: Var, reusable: bool) -> Arg:
         target = self.result_of.get(var)
         if target is not None and target in self.place:
             return self.place[target]
-        made = self._new_register() if reusable else self._fresh_register()
+        register = self._new_register() if reusable else self._fresh_register()
         if reusable:
-            self.owned[var] = made.value
-        return made
+            self.owned[var] = register.value
+        return register
 
     def _new_register(self) -> Arg:
         return self.b.r(self.free.pop()) if self.free else self._fresh_register()
@@ -463,15 +463,15 @@ _VM_OPS = {
 
 def _program(items: Expr) -> Any:
     assert isinstance(items, Tuple)
-    made: list[Any] = []
+    entries: list[Any] = []
     for item in items.fields:
         if isinstance(item, StringImm):
-            made.append(item.value)
+            entries.append(item.value)
         elif isinstance(item, PrimValue) and isinstance(item.value, IntImm):
-            made.append(int(item.value))
+            entries.append(int(item.value))
         else:
             raise CodegenError(f"a dimension program holds numbers and names, got {item!r}")
-    return made[0] if len(made) == 1 and isinstance(made[0], int) else tuple(made)
+    return entries[0] if len(entries) == 1 and isinstance(entries[0], int) else tuple(entries)
 
 
 def _prim(b: ExecBuilder, value: Any) -> Arg:

@@ -174,10 +174,10 @@ def to_dim(expr: PrimExpr, name_of: Callable[[Var], str]) -> Dim | None:
         if isinstance(n, Var):
             programs[id(n)] = (f"${name_of(n)}",)
         elif isinstance(n, PrimExpr):
-            made = combine(n, [programs[id(c)] for c in n._children_() if id(c) in programs])
-            if len(made) > MAX_LENGTH // 16:
+            program = combine(n, [programs[id(c)] for c in n._children_() if id(c) in programs])
+            if len(program) > MAX_LENGTH // 16:
                 return None
-            programs[id(n)] = made
+            programs[id(n)] = program
     return programs[id(expr)]
 
 
@@ -192,10 +192,10 @@ class Names(Mapping[Var, str]):
         return self[v]
 
     def __getitem__(self, v: Var) -> str:
-        found = self._names.get(v)
-        if found is None:
-            found = self._names[v] = self._supply.fresh(v.name[:200] or "_")
-        return found
+        name = self._names.get(v)
+        if name is None:
+            name = self._names[v] = self._supply.fresh(v.name[:200] or "_")
+        return name
 
     def __iter__(self) -> Any:
         return iter(self._names)
@@ -235,9 +235,9 @@ def runtime_info(info: StructInfo, name_of: Callable[[Var], str], depth: int = 0
 def _dims(dims: Any, name_of: Callable[[Var], str]) -> tuple[Dim, ...] | None:
     if dims is None or len(dims) > _MAX_AXES:
         return None
-    made = [_dim_or_none(d, name_of) for d in dims]
-    known = tuple(d for d in made if d is not None)
-    return known if len(known) == len(made) else None
+    each = [_dim_or_none(d, name_of) for d in dims]
+    known = tuple(d for d in each if d is not None)
+    return known if len(known) == len(each) else None
 
 
 def _dim_or_none(expr: PrimExpr, name_of: Callable[[Var], str]) -> Dim | None:

@@ -69,13 +69,13 @@ def _shape(info: Any, where: str) -> Converter:
     def convert(value: Any) -> ShapeTuple:
         if isinstance(value, (tuple, list)):
             try:
-                made = value if type(value) is ShapeTuple else ShapeTuple(value)
+                shape = value if type(value) is ShapeTuple else ShapeTuple(value)
             except VMTypeError as error:
                 raise VMTypeError(f"{where}: wanted {info}: {error}") from None
-            for axis, size in enumerate(made):
+            for axis, size in enumerate(shape):
                 if not _INT64.min_value <= size <= _INT64.max_value:
                     raise VMValueError(f"{where}: axis {axis}: {got(size)} does not fit int64")
-            return made
+            return shape
         raise VMTypeError(f"{where}: wanted {info}, a tuple of ints, got {got(value)}")
 
     return convert
@@ -116,11 +116,11 @@ def _tuple(info: Any, where: str) -> Converter:
             raise VMTypeError(
                 f"{where}: wanted a tuple of {len(fields)}, got {len(value)} elements"
             )
-        made = tuple([field(item) for field, item in zip(fields, value)])
+        converted = tuple([field(item) for field, item in zip(fields, value)])
         # What needs no conversion stays the object it is.
-        if type(value) is tuple and all(a is b for a, b in zip(made, value)):
+        if type(value) is tuple and all(a is b for a, b in zip(converted, value)):
             return value
-        return made
+        return converted
 
     return convert
 

@@ -171,8 +171,8 @@ def alloc_shaped_tensor_of(
 ) -> Callable[[Storage, tuple[int, ...]], NDArray]:
     """A tensor in `storage`, `offset` bytes from its start. Raises VMValueError where none fits."""
     start = integer(offset, "alloc_tensor: offset")
-    made = _array_dtype(dtype, "alloc_tensor")
-    storage_dtype = to_numpy_dtype(made)
+    element_dtype = _array_dtype(dtype, "alloc_tensor")
+    storage_dtype = to_numpy_dtype(element_dtype)
     itemsize = storage_dtype.itemsize
     if start < 0 or start % itemsize:
         raise VMValueError(
@@ -191,8 +191,10 @@ def alloc_shaped_tensor_of(
                 f"{start + needed} bytes, the storage has {storage.size_bytes}"
             )
         if not needed:
-            return new(aligned_empty(extents, storage_dtype), made, _CPU)
-        return new(make(extents, storage_dtype, storage.raw, storage.start + start), made, _CPU)
+            return new(aligned_empty(extents, storage_dtype), element_dtype, _CPU)
+        return new(
+            make(extents, storage_dtype, storage.raw, storage.start + start), element_dtype, _CPU
+        )
 
     return alloc
 
@@ -272,8 +274,8 @@ def view_of(shape: object, dtype: object, offset: object) -> Callable[[NDArray],
     """The memory of a tensor from byte `offset` on as a tensor of another shape and dtype; a copy
     if the tensor has gaps. Raises VMValueError where it does not fit.
     """
-    made = _array_dtype(dtype, "view")
-    storage_dtype = to_numpy_dtype(made)
+    element = _array_dtype(dtype, "view")
+    storage_dtype = to_numpy_dtype(element)
     extents = tuple(_checked_shape(shape, "view"))
     start = integer(offset, "view: offset")
     needed = math.prod(extents) * storage_dtype.itemsize
@@ -286,15 +288,15 @@ def view_of(shape: object, dtype: object, offset: object) -> Callable[[NDArray],
         array = _tensor(tensor, "view")._array
         if start < 0 or start + needed > array.nbytes:
             raise VMValueError(
-                f"view: {made} tensor of shape {shape_text(extents)} at offset {start} needs "
+                f"view: {element} tensor of shape {shape_text(extents)} at offset {start} needs "
                 f"{start + needed} bytes, {got(tensor)} has {array.nbytes}"
             )
         if not needed:
-            return wrap_unchecked(aligned_empty(extents, storage_dtype), made, tensor.device)
+            return wrap_unchecked(aligned_empty(extents, storage_dtype), element, tensor.device)
         if not array.flags.c_contiguous:
             array = np.ascontiguousarray(array)
         raw = array.reshape(-1).view(_UINT8)[start : start + needed]
-        return wrap_unchecked(raw.view(storage_dtype).reshape(extents), made, tensor.device)
+        return wrap_unchecked(raw.view(storage_dtype).reshape(extents), element, tensor.device)
 
     return view_one
 
@@ -309,20 +311,20 @@ def shape_to_tensor(account: Account | None, shape: ShapeTuple) -> NDArray:
     """A shape as a one-dimensional int64 tensor."""
     if not isinstance(shape, tuple) or not all(type(extent) is int for extent in shape):
         raise VMTypeError(f"shape_to_tensor: wanted a shape, got {got(shape)}")
-    made = _new_tensor(account, (len(shape),), _INT64)
+    tensor = _new_tensor(account, (len(shape),), _INT64)
     try:
-        made._array[...] = shape
+        tensor._array[...] = shape
     except OverflowError:
         raise VMValueError("shape_to_tensor: a size does not fit 64 bits") from None
-    return made
+    return tensor
 
 
 def copy(account: Account | None, tensor: NDArray) -> NDArray:
     """A copy of the tensor in memory of its own."""
     source = _tensor(tensor, "copy")
-    made = _new_tensor(account, source._array.shape, source.dtype)
-    made._array[...] = source._array
-    return made
+    duplicate = _new_tensor(account, source._array.shape, source.dtype)
+    duplicate._array[...] = source._array
+    return duplicate
 
 
 def grow(account: Account | None, tensor: NDArray, shape: object) -> NDArray:
@@ -341,14 +343,14 @@ def grow(account: Account | None, tensor: NDArray, shape: object) -> NDArray:
         if type(memory) is np.ndarray and memory.dtype is _UINT8 and memory.ndim == 1:
             start = array.ctypes.data - memory.ctypes.data
             if start + needed <= memory.size and memory.flags.writeable and held_once(memory):
-                made = np.ndarray(extents, array.dtype, memory, start)
-                return wrap_unchecked(made, tensor.dtype)
+                grown = np.ndarray(extents, array.dtype, memory, start)
+                return wrap_unchecked(grown, tensor.dtype)
         storage = alloc_storage_of(needed + needed // 2)(None, lasting=True)
-        made = np.ndarray(extents, array.dtype, storage.raw, storage.start)
+        grown = np.ndarray(extents, array.dtype, storage.raw, storage.start)
     else:
-        made = counted_empty(account, extents, array.dtype)
-    made.reshape(-1)[: array.size] = array.reshape(-1)
-    return wrap_unchecked(made, tensor.dtype)
+        grown = counted_empty(account, extents, array.dtype)
+    grown.reshape(-1)[: array.size] = array.reshape(-1)
+    return wrap_unchecked(grown, tensor.dtype)
 
 
 def to_device(tensor: NDArray, device_type: object = 1, device_id: object = 0) -> NDArray:
@@ -414,12 +416,12 @@ def call_tir_dyn(kernel: Any, *args: Any) -> None:
     """
     if not args or not isinstance(args[-1], tuple):
         raise VMTypeError("call_tir_dyn: wanted a kernel, its arguments and a shape")
-    given = args[:-1]
-    if len(given) == 1 and type(given[0]) is tuple:
-        given = given[0]
+    kernel_args = args[:-1]
+    if len(kernel_args) == 1 and type(kernel_args[0]) is tuple:
+        kernel_args = kernel_args[0]
     if not callable(kernel):
         raise VMTypeError(f"call_tir_dyn: wanted a kernel, got {got(kernel)}")
-    kernel(*given, *args[-1])
+    kernel(*kernel_args, *args[-1])
 
 
 # Conditions and messages
@@ -490,16 +492,16 @@ def _format(template: Any, args: tuple[Any, ...]) -> str:
     if not isinstance(template, str):
         raise VMTypeError(f"message: wanted a text, got {got(template)}")
     out: list[str] = []
-    at = turn = 0
-    while at < len(template):
-        char = template[at]
-        if char in "{}" and template[at : at + 2] == char * 2:
+    position = turn = 0
+    while position < len(template):
+        char = template[position]
+        if char in "{}" and template[position : position + 2] == char * 2:
             out.append(char)
-            at += 2
+            position += 2
             continue
         if char == "{":
-            end = template.find("}", at)
-            key = template[at + 1 : end]
+            end = template.find("}", position)
+            key = template[position + 1 : end]
             if end < 0 or not (key == "" or (key.isascii() and key.isdigit() and len(key) < 6)):
                 raise VMValueError(
                     f"message {template[:80]!r}: only {{}} and {{0}} can be filled in"
@@ -511,10 +513,10 @@ def _format(template: Any, args: tuple[Any, ...]) -> str:
                     f"message {template[:80]!r}: wants more than {len(args)} arguments"
                 )
             out.append(_text(args[index]))
-            at = end + 1
+            position = end + 1
             continue
         out.append(char)
-        at += 1
+        position += 1
     return "".join(out)
 
 

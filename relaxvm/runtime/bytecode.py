@@ -150,28 +150,28 @@ def encode(instructions: Sequence[Instruction]) -> list[int]:
 
 def decode(words: Sequence[int], begin: int, end: int) -> list[Instruction]:
     """The instructions in ``words[begin:end]``. Raises VerifyError where they are none."""
-    found: list[Instruction] = []
-    at = begin
-    while at < end:
-        spec = _BY_CODE.get(words[at])
+    code: list[Instruction] = []
+    i = begin
+    while i < end:
+        spec = _BY_CODE.get(words[i])
         if spec is None:
-            raise VerifyError(f"instruction {len(found)}: unknown opcode {words[at]} at word {at}")
-        at += 1
+            raise VerifyError(f"instruction {len(code)}: unknown opcode {words[i]} at word {i}")
+        i += 1
         values: list[Any] = []
         for _, stored in spec.operands:
-            if at >= end:
-                raise _cut_off(len(found))
-            word = words[at]
-            at += 1
+            if i >= end:
+                raise _cut_off(len(code))
+            word = words[i]
+            i += 1
             if stored == "args":
-                if not 0 <= word <= end - at:
-                    raise _cut_off(len(found))
-                values.append(tuple(_read_arg(w, len(found)) for w in words[at : at + word]))
-                at += word
+                if not 0 <= word <= end - i:
+                    raise _cut_off(len(code))
+                values.append(tuple(_read_arg(w, len(code)) for w in words[i : i + word]))
+                i += word
             else:
-                values.append(_read_arg(word, len(found)) if stored == "arg" else word)
-        found.append(spec.make(*values))
-    return found
+                values.append(_read_arg(word, len(code)) if stored == "arg" else word)
+        code.append(spec.make(*values))
+    return code
 
 
 def _cut_off(index: int) -> VerifyError:

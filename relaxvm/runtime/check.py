@@ -183,15 +183,17 @@ def _match_dims(
             symbols[name] = size
             continue
         names = set(symbols_of(dim))
-        found = {s: v for s in names if (v := _lookup(s, symbols, heap)) is not None}
-        if len(found) < len(names):
+        numbers = {s: v for s in names if (v := _lookup(s, symbols, heap)) is not None}
+        if len(numbers) < len(names):
             continue
-        wanted = evaluate(dim, found)
+        wanted = evaluate(dim, numbers)
         if wanted != size:
             text = str(wanted) if type(dim) is int else f"{format_dim(dim)} = {wanted}"
             raise VMValueError(f"{where}: dimension {axis}: wanted {text}, got {got(value)}")
 
 
 def _lookup(name: str, symbols: dict[str, int], heap: Any) -> int | None:
-    found = symbols.get(name)
-    return heap.get(name) if found is None and heap is not None and hasattr(heap, "get") else found
+    number = symbols.get(name)
+    return (
+        heap.get(name) if number is None and heap is not None and hasattr(heap, "get") else number
+    )

@@ -101,7 +101,7 @@ class CompiledFunction:
         where it runs, and why not natively.
         """
         linked = self._linked
-        found = []
+        lines = []
         for pc, instruction in enumerate(linked.program.instructions(linked.info)):
             mode, reason = (
                 (INTERPRETER, self.reason) if self._info is None else self._info.steps[pc]
@@ -109,8 +109,8 @@ class CompiledFunction:
             text = " ".join(instruction_text(linked.program, instruction).split())
             if self.call is None:
                 mode, reason = INTERPRETER, self.reason
-            found.append((pc, text, MODES[mode], reason))
-        return found
+            lines.append((pc, text, MODES[mode], reason))
+        return lines
 
 
 def link_compiled(
@@ -297,8 +297,8 @@ class CompiledProgram:
             start + size + len(name) + 1,
         )
         ctypes.memmove(start, head, size)
-        made: Callable[..., Any] = new_builtin(start + 8, record, self)
-        return made
+        entry: Callable[..., Any] = new_builtin(start + 8, record, self)
+        return entry
 
     # -- helpers the code calls --------------------------------------------------------------------
 
@@ -326,17 +326,17 @@ class CompiledProgram:
 
     def _steps_from(self, index: int, pc: int) -> tuple[Step, ...]:
         """The rest of the block of instruction `pc`."""
-        found = self._resumes.get(index)
-        if found is None:
+        resumes = self._resumes.get(index)
+        if resumes is None:
             linked = self._linked[index]
-            found = {}
+            resumes = {}
             for block in linked.blocks:
                 for k, step in enumerate(block):
-                    at = linked.positions.get(id(step))
-                    if at is not None:
-                        found[at] = block[k:]
-            self._resumes[index] = found
-        return found[pc]
+                    pc_of_step = linked.positions.get(id(step))
+                    if pc_of_step is not None:
+                        resumes[pc_of_step] = block[k:]
+            self._resumes[index] = resumes
+        return resumes[pc]
 
     def _note(self, where: int, depth: int, error: BaseException) -> None:
         self._unwind(error, [(self._linked[where >> 32], where & 0xFFFF_FFFF)], depth)
@@ -365,20 +365,20 @@ class CompiledProgram:
             raise
 
     def _invoke(self, depth: int, closure: Any, args: Any) -> Any:
-        callee, given = closure_call(closure, args)
+        callee, operands = closure_call(closure, args)
         if type(callee) is LinkedFunction:
-            return self._interpret(depth, callee, *given)
-        return adopt(callee(*given))
+            return self._interpret(depth, callee, *operands)
+        return adopt(callee(*operands))
 
     def _frame(self, index: int) -> int:
         """The address of a new frame of a function."""
         frames = self._linked[index].frames
         assert type(frames) is Frames
-        made = NativeFrame(frames, self._plans[index], self._layouts[index])
+        frame = NativeFrame(frames, self._plans[index], self._layouts[index])
         alive = self._frames[index]
-        made.words[EXTRA] = int(len(alive) >= _MAX_FRAMES)
-        alive[made.address] = made
-        return made.address
+        frame.words[EXTRA] = int(len(alive) >= _MAX_FRAMES)
+        alive[frame.address] = frame
+        return frame.address
 
     def _drop(self, index: int, address: int) -> None:
         del self._frames[index][address]

@@ -37,20 +37,20 @@ class FrameLayout:
     __slots__ = ("arenas", "objects", "size", "watch", "watched")
 
     def __init__(self, plan: Plan) -> None:
-        at = HEADER
+        word = HEADER
         self.objects: dict[int, int] = {}
         for place, _, tensors in plan.storages:
             for register in (place, *(t for t, _ in tensors)):
-                self.objects[register] = at
-                at += 3
+                self.objects[register] = word
+                word += 3
         self.arenas: dict[int, int] = {}
         for pc in plan.arenas:
-            self.arenas[pc] = at
-            at += 3
-        self.watch = at
+            self.arenas[pc] = word
+            word += 3
+        self.watch = word
         seen_arenas = sum(seen for _, seen in plan.arenas.values())
         self.watched = 2 * len(plan.watched) + seen_arenas
-        self.size = at + 2 * self.watched
+        self.size = word + 2 * self.watched
 
     @property
     def needed(self) -> bool:
@@ -84,21 +84,21 @@ class NativeFrame:
         self._arenas: dict[int, Arena] = {
             pc: self.registers[place] for pc, place in zip(plan.arenas, places)
         }
-        at = layout.watch
+        position = layout.watch
         for register in plan.watched:
             value = self.registers[register]
             memory = value.raw if type(value) is Storage else value._array
             for one in (value, memory):
-                self.words[at] = id(one)
-                at += 2
+                self.words[position] = id(one)
+                position += 2
             del value, memory, one
-        for k in range(layout.watch, at, 2):
+        for k in range(layout.watch, position, 2):
             self.words[k + 1] = reference_count(self.words[k])
         self._watched_arenas: dict[int, int] = {}
         for pc, (_, seen) in plan.arenas.items():
             if seen:
-                self._watched_arenas[pc] = at
-                at += 2
+                self._watched_arenas[pc] = position
+                position += 2
         self.refresh()
 
     def refresh(self) -> None:

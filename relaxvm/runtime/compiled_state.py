@@ -109,14 +109,14 @@ class _Reader:
         return Storage(raw, 0, size_bytes, scope)
 
     def heap(self, size: int, memory: int) -> ShapeHeap:
-        made = ShapeHeap(size)
+        heap = ShapeHeap(size)
         words = (ctypes.c_int64 * (2 * size)).from_address(self.word(memory))
         for slot in range(size):
             value, written = words[2 * slot], words[2 * slot + 1]
             if written >= 0:
-                made.values[slot] = value
-                made.origins[slot] = self._origin(*divmod(written, ORIGIN_STEP))
-        return made
+                heap.values[slot] = value
+                heap.origins[slot] = self._origin(*divmod(written, ORIGIN_STEP))
+        return heap
 
     def _origin(self, pc: int, place: int) -> str | DimProgram:
         program = self._linked.program

@@ -54,27 +54,29 @@ def as_constant(value: Any) -> Any:
     """
     kind = type(value)
     if kind in (NDArray, ShapeTuple, DataType, str, bool, DimProgram) or kind in INFO_TYPES:
-        made: Any = value
+        constant: Any = value
     elif kind is float or isinstance(value, np.floating):
-        made = float(value)
+        constant = float(value)
     elif isinstance(value, np.bool_):
-        made = bool(value)
+        constant = bool(value)
     elif isinstance(value, (int, np.integer)):
-        made = int(value)
+        constant = int(value)
     elif isinstance(value, (tuple, list)):
-        made = ShapeTuple(value)
+        constant = ShapeTuple(value)
     elif isinstance(value, str):
-        made = str(value)
+        constant = str(value)
     else:
-        made = as_ndarray(value)
-    if type(made) is int and made not in _INT64:
-        raise VMValueError(f"constant: {made} does not fit 64 bits")
-    if type(made) is ShapeTuple:
-        if len(made) > _MAX_SHAPE or not all(extent in _INT64 for extent in made):
+        constant = as_ndarray(value)
+    if type(constant) is int and constant not in _INT64:
+        raise VMValueError(f"constant: {constant} does not fit 64 bits")
+    if type(constant) is ShapeTuple:
+        if len(constant) > _MAX_SHAPE or not all(extent in _INT64 for extent in constant):
             raise VMValueError("constant: a shape has too many or too large sizes")
-    if type(made) is NDArray and made.ndim > MAX_NDIM:
-        raise VMValueError(f"constant: wanted an array of at most {MAX_NDIM} axes, got {made.ndim}")
-    return made
+    if type(constant) is NDArray and constant.ndim > MAX_NDIM:
+        raise VMValueError(
+            f"constant: wanted an array of at most {MAX_NDIM} axes, got {constant.ndim}"
+        )
+    return constant
 
 
 def constant_key(value: Any) -> object:

@@ -37,16 +37,16 @@ def _siblings(root: pathlib.Path, cpu: int) -> str:
     """A text that the hyper-threads of one core have in common."""
     folder = root / f"sys/devices/system/cpu/cpu{cpu}/topology"
     for name in ("core_cpus_list", "thread_siblings_list"):
-        found = _read(folder / name)
-        if found:
-            return found
+        siblings = _read(folder / name)
+        if siblings:
+            return siblings
     return f"cpu {cpu}"
 
 
 def _quota(root: pathlib.Path) -> float | None:
     """CPUs that the least of the cgroup quotas above this process allows; None without any."""
     base = root / "sys/fs/cgroup"
-    found: list[float] = []
+    quotas: list[float] = []
     for line in (_read(root / "proc/self/cgroup") or "").splitlines():
         parts = line.split(":", 2)
         if len(parts) != 3:
@@ -54,14 +54,14 @@ def _quota(root: pathlib.Path) -> float | None:
         controllers, place = parts[1].split(","), parts[2].strip("/")
         if parts[1] == "":
             for folder in _upwards(base, place):
-                found += _version_2(_read(folder / "cpu.max"))
+                quotas += _version_2(_read(folder / "cpu.max"))
         elif "cpu" in controllers:
             for top in (base / parts[1], base / "cpu"):
                 for folder in _upwards(top, place):
                     quota = _read(folder / "cpu.cfs_quota_us")
                     period = _read(folder / "cpu.cfs_period_us")
-                    found += _version_2(f"{quota} {period}")
-    return min(found, default=None)
+                    quotas += _version_2(f"{quota} {period}")
+    return min(quotas, default=None)
 
 
 def _upwards(base: pathlib.Path, place: str) -> list[pathlib.Path]:

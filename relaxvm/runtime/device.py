@@ -51,13 +51,13 @@ class Device:
 
     def __new__(cls, kind: str | int, index: int = 0) -> Device:
         name, number = _resolve(kind, index)
-        found = cls._table.get((name, number))
-        if found is None:
-            made = object.__new__(cls)
-            object.__setattr__(made, "kind", name)
-            object.__setattr__(made, "index", number)
-            found = cls._table.setdefault((name, number), made)
-        return found
+        known = cls._table.get((name, number))
+        if known is None:
+            new = object.__new__(cls)
+            object.__setattr__(new, "kind", name)
+            object.__setattr__(new, "index", number)
+            known = cls._table.setdefault((name, number), new)
+        return known
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Device cannot be changed (setting {name!r}); make another one")

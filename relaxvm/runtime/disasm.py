@@ -198,7 +198,7 @@ def stats(program: Program) -> str:
     )
     kinds = Counter(constant_kind(value) for value in program.constants)
     size_bytes = sum(value.nbytes for value in program.constants if type(value) is NDArray)
-    made = program.provenance
+    provenance = program.provenance
     lines = [
         "Relax VM executable statistics:",
         f"  Globals (#{len(by_kind['vm'])}): {_listed(by_kind['vm'])}",
@@ -215,8 +215,8 @@ def stats(program: Program) -> str:
             lines.append(f"  Native code: {size} bytes for {code.triple}, cpu {code.cpu}")
         lines.append(f"  Portable kernels: {len(program.kernels.portable)} bytes")
     lines.append(
-        f"  Made by: {made.producer} {made.version}".rstrip()
-        + (f", target {made.target}" if made.target else "")
+        f"  Made by: {provenance.producer} {provenance.version}".rstrip()
+        + (f", target {provenance.target}" if provenance.target else "")
     )
     return "\n".join(lines) + "\n"
 

@@ -92,7 +92,7 @@ class DiskCache:
         """Remove the entries not used for longest until the folder is below its limit; and drafts
         that a writer left behind an hour ago.
         """
-        found: list[tuple[float, int, str]] = []
+        files: list[tuple[float, int, str]] = []
         now = time.time()
         try:
             with os.scandir(self.folder) as entries:
@@ -103,11 +103,11 @@ class DiskCache:
                         status = entry.stat(follow_symlinks=False)
                         # A clock that went back has left times to come, which are no merit.
                         used = min(status.st_mtime, now)
-                        found.append((used, status.st_size, entry.path))
+                        files.append((used, status.st_size, entry.path))
         except OSError:
             return
         kept = 0
-        for used, size, path in sorted(found, reverse=True):
+        for used, size, path in sorted(files, reverse=True):
             abandoned = not path.endswith(_SUFFIX) and used < now - _DRAFT_SECONDS
             kept += size
             if abandoned or kept > self.limit_bytes:

@@ -22,14 +22,14 @@ from .result_memory import held_once
 from .storage import aligned_copy
 
 
-def taken(info: FunctionInfo, args: Sequence[Any], given: Sequence[Any]) -> Sequence[Any]:
-    """The arguments to run on: what is donated of `given`, the converted `args`, in memory that is
+def taken(info: FunctionInfo, args: Sequence[Any], converted: Sequence[Any]) -> Sequence[Any]:
+    """The arguments to run on: `converted` (from `args`), its donated ones in memory that is
     the program's alone. Uses `args` up.
     """
     if not info.donated:
-        return given
+        return converted
     leaves: list[Any] = []
-    map_leaves(tuple(given), leaves.append)
+    map_leaves(tuple(converted), leaves.append)
     times = Counter(map(id, leaves))
     leaves.clear()
     several: set[int] = set()
@@ -50,19 +50,19 @@ def taken(info: FunctionInfo, args: Sequence[Any], given: Sequence[Any]) -> Sequ
             return leaf
         return wrap_unchecked(leaf._array, leaf.dtype, leaf.device)
 
-    made = list(given)
+    result = list(converted)
     for i in info.donated:
-        made[i] = map_leaves((given[i],), own)[0]
+        result[i] = map_leaves((converted[i],), own)[0]
     if several:
-        for i in {*range(len(made))} - {*info.donated}:
-            made[i] = map_leaves((given[i],), kept)[0]
+        for i in {*range(len(result))} - {*info.donated}:
+            result[i] = map_leaves((converted[i],), kept)[0]
     for i in info.donated:
         message = (
             f"this array was given to {info.name} as {info.param_names[i]}, which uses it up "
             "(donate): go on with what the call returned, or give a copy"
         )
         map_leaves((args[i],), functools.partial(use_up, message))
-    return made
+    return result
 
 
 def _writable(array: np.ndarray) -> bool:

@@ -155,7 +155,7 @@ class ExecBuilder:
             raise VMValueError(f"function {func_name}: still inside function {self._current.name}")
         if func_name in self._functions:
             raise VMValueError(f"function {func_name} is defined already")
-        counts = [len(given) for given in (param_names, params_sinfo) if given is not None]
+        counts = [len(names) for names in (param_names, params_sinfo) if names is not None]
         if num_inputs is None:
             num_inputs = counts[0] if counts else 0
         if integer(num_inputs, "num_inputs") < 0 or any(count != num_inputs for count in counts):
@@ -204,8 +204,8 @@ class ExecBuilder:
             raise VMTypeError(f"emit_call: wanted a register as dst, got {target!r}")
         if name == "vm.builtin.alloc_storage":
             args = _size_in_bytes(args or ())
-        given = tuple(map(self._arg, () if args is None else args))
-        scope.instructions.append(Call(target.value, func, given))
+        operands = tuple(map(self._arg, () if args is None else args))
+        scope.instructions.append(Call(target.value, func, operands))
 
     def emit_ret(self, result: object) -> None:
         """Leave the function with `result`."""
@@ -277,15 +277,15 @@ class ExecBuilder:
                 written.ret,
                 written.donated,
             )
-        made = Executable(
+        executable = Executable(
             tuple(compiled.values()),
             tuple(self._constants),
             _code(words),
             self._kernels,
             provenance,
         )
-        made.verify()
-        return made
+        executable.verify()
+        return executable
 
 
 def _code(words: list[int]) -> bytes:

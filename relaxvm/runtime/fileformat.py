@@ -110,10 +110,10 @@ class _Signer:
             self._digest.update(part)
 
     def signature(self) -> bytes:
-        made = trust_module.sign(self._digest.digest())
-        if made is None:
+        signature = trust_module.sign(self._digest.digest())
+        if signature is None:
             raise VMValueError("the key that signs files went away; export again")
-        return made
+        return signature
 
 
 def _section(program: Program, key: str) -> Any:
@@ -212,10 +212,10 @@ def _view(data: Any) -> memoryview:
 
 
 def _copy_of(source: bytes | bytearray | memoryview) -> memoryview:
-    given = memoryview(source).cast("B")
-    _check_size(len(given), "bytes")
-    data = aligned_empty((len(given),), np.dtype("uint8"))
-    data[...] = np.frombuffer(given, np.uint8)
+    source_bytes = memoryview(source).cast("B")
+    _check_size(len(source_bytes), "bytes")
+    data = aligned_empty((len(source_bytes),), np.dtype("uint8"))
+    data[...] = np.frombuffer(source_bytes, np.uint8)
     return _view(data)
 
 

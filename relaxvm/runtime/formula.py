@@ -57,10 +57,10 @@ class Formula:
                     return None
                 stack.append(known)
             else:
-                made = _apply(item, stack)
-                if made is None:
+                applied = _apply(item, stack)
+                if applied is None:
                     return None
-                stack.append(made)
+                stack.append(applied)
         return stack[0]
 
     @property
@@ -73,8 +73,8 @@ class Formula:
     @property
     def symbols(self) -> tuple[str, ...]:
         """The names of the symbols in it."""
-        found = (s for m in self.terms for atom in m for s in symbols_of(atom))
-        return tuple(dict.fromkeys(found))
+        names = (s for m in self.terms for atom in m for s in symbols_of(atom))
+        return tuple(dict.fromkeys(names))
 
     def __add__(self, other: Formula) -> Formula:
         terms = dict(self.terms)
@@ -94,8 +94,8 @@ class Formula:
         """The product; None if it grows too long."""
         if len(self.terms) * len(other.terms) > _MAX_TERMS:
             return None
-        made = self * other
-        return made if made._is_small() else None
+        product = self * other
+        return product if product._is_small() else None
 
     def _is_small(self) -> bool:
         return len(self.terms) <= _MAX_TERMS and all(

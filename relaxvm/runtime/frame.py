@@ -77,8 +77,8 @@ def take_from_arena(arena: Arena, size: Any) -> Storage:
     if size_bytes > arena.size_bytes:
         # The old memory goes first, unless somebody still looks at it.
         arena.raw, arena.size_bytes = None, -1
-        made = alloc_storage_of(size_bytes, 0, None, arena.scope)(None, lasting=True)
-        arena.raw, arena.start, arena.size_bytes = made.raw, made.start, size_bytes
+        storage = alloc_storage_of(size_bytes, 0, None, arena.scope)(None, lasting=True)
+        arena.raw, arena.start, arena.size_bytes = storage.raw, storage.start, size_bytes
     return Storage(arena.raw, arena.start, size_bytes, arena.scope)
 
 
@@ -145,12 +145,12 @@ def _counts(registers: list[Any], plan: Plan) -> list[int]:
 
     Meaningful only beside each other.
     """
-    found: list[int] = []
+    counts: list[int] = []
     for place in plan.watched:
         value = registers[place]
         memory = value.raw if type(value) is Storage else value._array
-        found += (sys.getrefcount(value), sys.getrefcount(memory))
-    return found
+        counts += (sys.getrefcount(value), sys.getrefcount(memory))
+    return counts
 
 
 def plan_frame(
@@ -190,12 +190,12 @@ def plan_frame(
     plan = Plan()
     prepared: set[int] = set()
     for place in chosen:
-        made = [(ops[pc].dst, ops[pc].function) for pc in tensors[place]]
-        plan.storages.append((place, ops[storages[place]].function, made))
+        tensors_in = [(ops[pc].dst, ops[pc].function) for pc in tensors[place]]
+        plan.storages.append((place, ops[storages[place]].function, tensors_in))
         plan.skipped.update((storages[place], *tensors[place]))
-        prepared.update((place, *(register for register, _ in made)))
+        prepared.update((place, *(register for register, _ in tensors_in)))
         if place in shown:
-            plan.watched += [place, *(register for register, _ in made)]
+            plan.watched += [place, *(register for register, _ in tensors_in)]
     for pc, op in enumerate(ops):
         if op.kind == OpKind.KILL and op.args[0] in prepared:
             plan.skipped.add(pc)
@@ -215,9 +215,9 @@ def plan_frame(
 
 def _scope_of(op: Op, template: Sequence[Any]) -> str | None:
     """The memory scope of an `alloc_storage`, None if its constants are not in order."""
-    given = [template[place] for place in op.args[2:]]
+    constants = [template[place] for place in op.args[2:]]
     try:
-        return alloc_storage_of(0, *given)(None).scope
+        return alloc_storage_of(0, *constants)(None).scope
     except VMError:
         # The instruction itself says so when it runs.
         return None
@@ -231,8 +231,8 @@ def _mostly_alive_together(ops: Sequence[Op], sized: dict[int, int]) -> bool:
         changes[pc] += 1
         changes[kills.get(place, len(ops)) + 1] -= 1
     live = peak = 0
-    for at in sorted(changes):
-        live += changes[at]
+    for moment in sorted(changes):
+        live += changes[moment]
         peak = max(peak, live)
     return len(sized) <= 2 * peak
 
@@ -299,8 +299,8 @@ def _affordable(
         changes[last + 1] -= ops[pc].size_bytes
     total = sum(ops[pc].size_bytes for pc in storages.values())
     live = peak = 0
-    for at in sorted(changes):
-        live += changes[at]
+    for moment in sorted(changes):
+        live += changes[moment]
         peak = max(peak, live)
     if total <= 2 * peak + _SMALL_BYTES:
         return list(storages)

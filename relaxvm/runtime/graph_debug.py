@@ -106,9 +106,9 @@ class GraphModuleDebug(GraphModule):
         self, index: int | str, number: int = 10, repeat: int = 1, **options: Any
     ) -> BenchmarkResult:
         """How long a node takes, by number or name; those before it are run once."""
-        found = node_named(self.module.graph, index)
-        self.module.debug_get_output(found.name)
-        step = next((s for s in self.module.steps if s.node is found), None)
+        node = node_named(self.module.graph, index)
+        self.module.debug_get_output(node.name)
+        step = next((s for s in self.module.steps if s.node is node), None)
         if step is None:
             return BenchmarkResult([0.0] * repeat)
         return timing.measure(step.run, number=number, repeat=repeat, **options)

@@ -60,13 +60,13 @@ class _Step:
 
     def bind(self, arrays: Sequence[NDArray]) -> None:
         """Take the arrays as they are now."""
-        given = [arrays[k] for k in self.values]
+        operands = [arrays[k] for k in self.values]
         call = self.node.call
         if call is not None:
-            given = [given[item[0]] if type(item) is tuple else item for item in call]
+            operands = [operands[item[0]] if type(item) is tuple else item for item in call]
         if isinstance(self.function, KernelFunction):
-            given = self.function.convert(given)
-        self.args = tuple(given)
+            operands = self.function.convert(operands)
+        self.args = tuple(operands)
 
     def run(self) -> None:
         """Raises what went wrong, with the name of the node."""
@@ -119,12 +119,12 @@ class GraphExecutor:
         for value in values:
             sizes[value.storage] = max(sizes.get(value.storage, 1), value.size_bytes)
         blocks = {s: aligned_empty((size,), np.dtype("uint8")) for s, size in sizes.items()}
-        made = []
+        arrays = []
         for value in values:
             stored = to_numpy_dtype(value.dtype)
             memory = np.ndarray(value.shape, stored, blocks[value.storage], 0)
-            made.append(wrap_unchecked(memory, value.dtype, self.devices[value.device]))
-        return made
+            arrays.append(wrap_unchecked(memory, value.dtype, self.devices[value.device]))
+        return arrays
 
     def _step(self, node: Node) -> _Step | None:
         if node.function in ("", NOP):
@@ -169,16 +169,16 @@ class GraphExecutor:
         """
         if key is not None:
             self._set(self._argument(key), value)
-        for name, given in params.items():
-            self._set(self._argument(name), given)
+        for name, value_of_name in params.items():
+            self._set(self._argument(name), value_of_name)
 
-    def _set(self, k: int, given: Any) -> None:
+    def _set(self, k: int, value: Any) -> None:
         name = self._name(k)
         if k in self._borrowed:
             self._replace(k, array(self._arrays[k], self._arrays[k].device), name)
             self._borrowed.discard(k)
         try:
-            self._arrays[k].copyfrom(given)
+            self._arrays[k].copyfrom(value)
         except RelaxvmError as error:
             raise type(error)(f"input {name}: {error}") from None
         self._missing.discard(name)
@@ -201,26 +201,26 @@ class GraphExecutor:
         i = _place(key, self._heads, "output")
         k = self._heads[i]
         root = self.graph.values[k].root
-        given = as_ndarray(value)
+        destination = as_ndarray(value)
         if not self.graph.node_of(root).function:
             raise VMValueError(
                 f"output {i}: it is the input {self._name(root)}, which nobody writes"
             )
-        if not given._array.flags.writeable:
+        if not destination._array.flags.writeable:
             raise VMValueError(f"output {i}: the array is read-only")
-        self._replace(k, given, f"output {i}")
+        self._replace(k, destination, f"output {i}")
 
-    def _replace(self, k: int, given: NDArray, what: str) -> None:
-        """Let value `k`, and all that are names of it, lie in the memory of `given`."""
+    def _replace(self, k: int, storage: NDArray, what: str) -> None:
+        """Let value `k`, and all that are names of it, lie in the memory of `memory`."""
         wanted = self._arrays[k]
-        if given.dtype is not wanted.dtype:
-            raise VMTypeError(f"{what}: wanted {wanted.dtype}, got {given.dtype}")
-        if given.shape != wanted.shape or not given.is_contiguous():
-            gaps = "" if given.is_contiguous() else " with gaps"
-            raise VMValueError(f"{what}: wanted shape {wanted.shape}, got {given.shape}{gaps}")
+        if storage.dtype is not wanted.dtype:
+            raise VMTypeError(f"{what}: wanted {wanted.dtype}, got {storage.dtype}")
+        if storage.shape != wanted.shape or not storage.is_contiguous():
+            gaps = "" if storage.is_contiguous() else " with gaps"
+            raise VMValueError(f"{what}: wanted shape {wanted.shape}, got {storage.shape}{gaps}")
         values = self.graph.values
         changed = {
-            j: given._array.reshape(values[j].shape)
+            j: storage._array.reshape(values[j].shape)
             for j in range(len(values))
             if values[j].root == values[k].root
         }
@@ -254,8 +254,8 @@ class GraphExecutor:
 
     def get_output(self, index: Any, out: Any = None) -> Any:
         """A copy of a result, or `out` with it."""
-        made = self._arrays[self._heads[_place(index, self._heads, "output")]]
-        return array(made, made.device) if out is None else _into(out, made)
+        result = self._arrays[self._heads[_place(index, self._heads, "output")]]
+        return array(result, result.device) if out is None else _into(out, result)
 
     def get_num_inputs(self) -> int:
         """How many inputs there are, parameters included."""
@@ -300,14 +300,14 @@ class GraphExecutor:
 
     def debug_get_output(self, node: str | int, out: Any = None) -> Any:
         """Run up to a node, by name or number, and copy what it gives first."""
-        found = node_named(self.graph, node)
+        last = node_named(self.graph, node)
         self.check_inputs()
         for step in self.steps:
-            if step.node.outputs.start > found.outputs.start:
+            if step.node.outputs.start > last.outputs.start:
                 break
             step.run()
-        made = self._arrays[found.outputs[0]]
-        return array(made, made.device) if out is None else _into(out, made)
+        result = self._arrays[last.outputs[0]]
+        return array(result, result.device) if out is None else _into(out, result)
 
     def outputs_of(self, node: Node) -> list[NDArray]:
         """Copies of what a node gave, until others write into its memory."""
@@ -422,28 +422,28 @@ def library_of(lib: Any) -> Module:
 
 def _devices(graph: Graph, device: Any) -> dict[int, Device]:
     """Which device stands for each of the graph's."""
-    given = list(device) if isinstance(device, (list, tuple)) else [device or cpu()]
-    for each in given:
+    devices = list(device) if isinstance(device, (list, tuple)) else [device or cpu()]
+    for each in devices:
         if not isinstance(each, Device):
             raise VMTypeError(
                 f"graph executor: device: wanted a Device such as cpu(), got {type(each).__name__}"
             )
     wanted = list(dict.fromkeys(v.device for v in graph.values))
-    if len(given) < len(wanted):
+    if len(devices) < len(wanted):
         kinds = ", ".join(map(str, wanted))
         raise VMValueError(
             f"graph executor: the graph's values lie on {len(wanted)} devices (of kinds {kinds}), "
-            f"got {len(given)}: {', '.join(map(str, given))}"
+            f"got {len(devices)}: {', '.join(map(str, devices))}"
         )
     chosen: dict[int, Device] = {}
     for kind in wanted:
-        same = [d for d in given if d.device_type + (d.index << 8) == kind]
+        same = [d for d in devices if d.device_type + (d.index << 8) == kind]
         if same:
             chosen[kind] = same[0]
-            given.remove(same[0])
+            devices.remove(same[0])
     for kind in wanted:
         if kind not in chosen:
-            chosen[kind] = given.pop(0)
+            chosen[kind] = devices.pop(0)
     return chosen
 
 
@@ -457,12 +457,12 @@ def check_graph(graph: Graph, lib: Module) -> None:
 
 def _check_kernel(node: Node, info: KernelInfo, values: Sequence[Value]) -> None:
     """Raise LoadError for a kernel that takes other arrays than the node has."""
-    given = (*node.inputs, *node.outputs)
-    count = len(given) if node.call is None else len(node.call)
+    places = (*node.inputs, *node.outputs)
+    count = len(places) if node.call is None else len(node.call)
     where = f"graph: node {node.name}"
     if len(info.params) != count:
         raise LoadError(f"{where}: {info.name} takes {len(info.params)} arguments, not {count}")
-    for param, k in zip(info.params, given if node.call is None else ()):
+    for param, k in zip(info.params, places if node.call is None else ()):
         value = values[k]
         sizes = [a for a in zip(param.shape, value.shape) if type(a[0]) is int]
         if (
@@ -529,9 +529,9 @@ def _place(index: Any, among: Iterable[Any], what: str) -> int:
     return int(index)
 
 
-def _into(out: Any, made: NDArray) -> Any:
+def _into(out: Any, result: NDArray) -> Any:
     target = as_ndarray(out)
     if not np.may_share_memory(target._array, memory_of(out)[0]):
         raise VMTypeError("out: wanted an array that can be written as it is: native and aligned")
-    target.copyfrom(made)
+    target.copyfrom(result)
     return out

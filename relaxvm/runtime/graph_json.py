@@ -244,17 +244,17 @@ def _values(attrs: Any, nodes: Sequence[Node], count: int) -> list[Value]:
 def _check_places(node: Node, values: list[Value], where: str) -> None:
     """Raise LoadError for inputs on another device; note what is another name of its input."""
     if node.function in (NOP, COPY):
-        source, made = values[node.inputs[0]], values[node.outputs[0]]
-        same = source.shape == made.shape or node.function == NOP
-        if source.dtype is not made.dtype or source.size_bytes != made.size_bytes or not same:
+        source, result = values[node.inputs[0]], values[node.outputs[0]]
+        same = source.shape == result.shape or node.function == NOP
+        if source.dtype is not result.dtype or source.size_bytes != result.size_bytes or not same:
             raise LoadError(
-                f"{where}: {node.function} makes {made.dtype} {made.shape} of {source.dtype} "
+                f"{where}: {node.function} makes {result.dtype} {result.shape} of {source.dtype} "
                 f"{source.shape}"
             )
     if node.function == NOP:
-        if source.storage != made.storage or source.device != made.device:
+        if source.storage != result.storage or source.device != result.device:
             raise LoadError(f"{where}: {NOP} copies nothing: its output is in its input's storage")
-        values[-1] = Value(made.shape, made.dtype, made.storage, made.device, source.root)
+        values[-1] = Value(result.shape, result.dtype, result.storage, result.device, source.root)
     if node.function == COPY:
         return
     places = {values[k].device: k for k in (*node.outputs, *reversed(node.inputs))}

@@ -213,14 +213,14 @@ def make_shape_of(*flat: Any) -> Callable[[ShapeHeap], ShapeTuple]:
     def make(heap: ShapeHeap) -> ShapeTuple:
         values = _values(heap, "make_shape")
         try:
-            found = [values[value] if code else value for code, value in pairs]
+            extents = [values[value] if code else value for code, value in pairs]
         except IndexError:
-            found = [None]
-        if None in found:
+            extents = [None]
+        if None in extents:
             for code, value in pairs:
                 if code:
                     _load(heap, value, "make_shape")
-        return _new_shape(ShapeTuple, found)
+        return _new_shape(ShapeTuple, extents)
 
     return make
 

@@ -157,12 +157,12 @@ def run(
                     break
                 else:
                     if op == _FUNCTION or op == _TAIL_FUNCTION:
-                        callee, given, following = f, [regs[i] for i in a], b
+                        callee, operands, following = f, [regs[i] for i in a], b
                     else:
-                        callee, given = closure_call(regs[a], regs[b])
+                        callee, operands = closure_call(regs[a], regs[b])
                         following = c
                         if type(callee) is not LinkedFunction:
-                            regs[d] = adopt(callee(*given))
+                            regs[d] = adopt(callee(*operands))
                             block = fn.blocks[following]
                             break
                     if op >= _TAIL_FUNCTION:
@@ -180,18 +180,18 @@ def run(
                     else:
                         frame = frames.take()
                         regs = frame[0].copy()
-                    regs[: len(given)] = given
-                    del given
+                    regs[: len(operands)] = operands
+                    del operands
                     block = fn.blocks[0]
                     break
     except BaseException as error:
-        found = [(entry[0], entry[0].positions.get(id(entry[1]))) for entry in stack]
-        found.append((fn, None if step is None else fn.positions.get(id(step))))
-        found.reverse()
+        frames_passed = [(entry[0], entry[0].positions.get(id(entry[1]))) for entry in stack]
+        frames_passed.append((fn, None if step is None else fn.positions.get(id(step))))
+        frames_passed.reverse()
         if places is not None:
-            places += found
+            places += frames_passed
         else:
-            name_frames(error, found, max_depth)
+            name_frames(error, frames_passed, max_depth)
         raise
 
 
@@ -216,13 +216,13 @@ def closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
     if not isinstance(args, tuple):
         raise VMTypeError(f"invoke_closure: wanted a tuple of arguments, got {got(args)}")
     if type(closure) is VMClosure:
-        callee, given = closure.function, [*args, *closure.captured]
-        if type(callee) is LinkedFunction and len(given) != callee.num_inputs:
+        callee, operands = closure.function, [*args, *closure.captured]
+        if type(callee) is LinkedFunction and len(operands) != callee.num_inputs:
             raise VMTypeError(
                 f"invoke_closure: {callee.info.signature()} takes {callee.num_inputs} arguments, "
                 f"got {len(args)} and {len(closure.captured)} captured"
             )
-        return callee, given
+        return callee, operands
     if not callable(closure):
         raise VMTypeError(f"invoke_closure: wanted a function, got {got(closure)}")
     return closure, list(args)
@@ -285,15 +285,15 @@ def run_carefully(
             op = fn.ops[pc]
             kind, callee, symbol, dst, places, target, _, _, _ = op
             if kind <= _OP_INVOKE:
-                given = shown = [regs[i] for i in places]
+                operands = shown = [regs[i] for i in places]
                 if kind == _OP_BUILTIN and places and places[0] == fn.account:
-                    shown = given[1:]
+                    shown = operands[1:]
                 if instrument is not None and _skips(instrument, op, shown):
                     regs[dst] = None
                     pc += 1
                     continue
                 if kind == _OP_INVOKE:
-                    callee, given = closure_call(*given)
+                    callee, operands = closure_call(*operands)
                 if type(callee) is LinkedFunction:
                     if not op.tail:
                         depth += 1
@@ -304,21 +304,21 @@ def run_carefully(
                         stack.append((fn, pc, regs, shown))
                     if recorder is not None:
                         recorder.enter(fn, pc, callee)
-                    fn, pc, regs = callee, 0, _registers(callee, given, account)
+                    fn, pc, regs = callee, 0, _registers(callee, operands, account)
                     continue
                 began = 0 if recorder is None else perf_counter_ns()
                 if kind == _OP_KERNEL:
-                    value = callee.call(*given)
+                    value = callee.call(*operands)
                     if value is not None:
-                        callee.raise_failure(value, given)
+                        callee.raise_failure(value, operands)
                 elif type(callee) is BuiltinValue:
-                    value = callee.run(regs[fn.account], given)
+                    value = callee.run(regs[fn.account], operands)
                 else:
-                    value = callee(*given)
+                    value = callee(*operands)
                     if kind != _OP_BUILTIN and dst < fn.info.register_file_size:
                         value = adopt(value)
                 if recorder is not None:
-                    recorder.add(fn, pc, op, began, perf_counter_ns(), given, value)
+                    recorder.add(fn, pc, op, began, perf_counter_ns(), operands, value)
                 regs[dst] = value
                 if instrument is not None:
                     instrument(op.function, symbol, False, value, *shown)

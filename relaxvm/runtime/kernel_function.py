@@ -150,11 +150,11 @@ class _Bound:
         self._given = function.convert(args)
         # The caller's memory of each tensor. Where the kernel was given a copy, it is another's.
         self._originals: dict[int, np.ndarray] = {}
-        for i, given in enumerate(self._given):
-            if type(given) is NDArray:
-                memory = given._array if given is args[i] else memory_of(args[i])[0]
-                shared = np.may_share_memory(memory, given._array)
-                self._originals[i] = given._array if shared else memory
+        for i, converted in enumerate(self._given):
+            if type(converted) is NDArray:
+                memory = converted._array if converted is args[i] else memory_of(args[i])[0]
+                shared = np.may_share_memory(memory, converted._array)
+                self._originals[i] = converted._array if shared else memory
         if self._copied():
             self._check_targets()
 
@@ -211,15 +211,15 @@ class _Bound:
 def _as_tensor(info: KernelInfo, i: int, arg: object) -> NDArray:
     param = info.params[i]
     try:
-        given = as_ndarray(arg)
+        tensor = as_ndarray(arg)
     except VMTypeError as error:
         raise VMTypeError(f"{where_text(info, i)}: wanted {wanted_text(param)}: {error}") from error
     if param.written and isinstance(arg, np.generic):
         # What would be written is a copy of numpy's scalar.
-        raise_for_failure(info, Failure("readonly", i), [None] * i + [given])
-    if given.dtype is not param.dtype and (given.dtype.is_bits or param.dtype.is_bits):
-        raise_for_failure(info, Failure("dtype", i), [None] * i + [given])
-    return given
+        raise_for_failure(info, Failure("readonly", i), [None] * i + [tensor])
+    if tensor.dtype is not param.dtype and (tensor.dtype.is_bits or param.dtype.is_bits):
+        raise_for_failure(info, Failure("dtype", i), [None] * i + [tensor])
+    return tensor
 
 
 def _as_scalar(info: KernelInfo, i: int, arg: Any) -> Scalar:

@@ -83,9 +83,9 @@ class KVCache:
     def copy(self) -> KVCache:
         """A cache of its own with the same rows."""
         with self._lock:
-            made = KVCache(aligned_copy(self._buffer), self.dtype, self._length, self.name)
-            made._next = self._next
-        return made
+            cache = KVCache(aligned_copy(self._buffer), self.dtype, self._length, self.name)
+            cache._next = self._next
+        return cache
 
     def truncate(self, length: int) -> None:
         """Take back all rows behind the first `length`."""
@@ -130,9 +130,9 @@ class KVCache:
         """Go to a new buffer of `capacity` rows, and take the filled ones along."""
         if capacity > _MAX_ROWS:
             raise VMValueError(f"{self._named('append')}: wanted fewer rows than {capacity}")
-        made = counted_empty(account, (capacity, *self._buffer.shape[1:]), self._buffer.dtype)
-        made[: self._length] = self._buffer[: self._length]
-        self._buffer = made
+        buffer = counted_empty(account, (capacity, *self._buffer.shape[1:]), self._buffer.dtype)
+        buffer[: self._length] = self._buffer[: self._length]
+        self._buffer = buffer
         self._shown = 0
 
     def _roll(self, account: Account | None, rows: np.ndarray, size: int, sinks: int) -> None:

@@ -93,19 +93,23 @@ def _order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
 def sort(x: Any, axis: Any, descending: Any, out: Any) -> None:
     """`x` sorted along `axis` into `out`."""
     values = values_of(x, "sort: x")
-    at = axis_of(axis, values.ndim, "sort: axis")
+    place = axis_of(axis, values.ndim, "sort: axis")
     # Equal elements cannot be told apart but for the signs of zeros, and numpy's default is up to
     # 100 times faster than its stable sort.
-    made = np.sort(values, axis=at)
-    fill(out, np.flip(made, at) if integer_of(descending, "sort: descending") else made, "sort")
+    ordered = np.sort(values, axis=place)
+    fill(
+        out,
+        np.flip(ordered, place) if integer_of(descending, "sort: descending") else ordered,
+        "sort",
+    )
 
 
 @library("argsort")
 def argsort(x: Any, axis: Any, descending: Any, out: Any) -> None:
     """The indices that sort `x` stably along `axis`, into `out`."""
     values = values_of(x, "argsort: x")
-    at = axis_of(axis, values.ndim, "argsort: axis")
-    fill(out, _order(values, at, bool(integer_of(descending, "argsort: descending"))), "argsort")
+    place = axis_of(axis, values.ndim, "argsort: axis")
+    fill(out, _order(values, place, bool(integer_of(descending, "argsort: descending"))), "argsort")
 
 
 @library("topk")
@@ -115,13 +119,13 @@ def topk(x: Any, axis: Any, largest: Any, parts: Any, *outs: Any) -> None:
     parts  which outputs there are, as bits: 1 the elements, 2 their indices
     """
     values = values_of(x, "topk: x")
-    at = axis_of(axis, values.ndim, "topk: axis")
+    place = axis_of(axis, values.ndim, "topk: axis")
     wanted = integer_of(parts, "topk: parts")
     if wanted not in (1, 2, 3) or len(outs) != (wanted + 1) // 2:
         raise VMTypeError(f"topk: parts {wanted} do not go with {len(outs)} outputs")
-    order = _first(values, at, largest, outs[0])
+    order = _first(values, place, largest, outs[0])
     if wanted & 1:
-        fill(outs[0], np.take_along_axis(values, order, at), "topk: values")
+        fill(outs[0], np.take_along_axis(values, order, place), "topk: values")
     if wanted & 2:
         fill(outs[-1], order, "topk: indices")
 
@@ -152,10 +156,10 @@ def searchsorted(sorted_sequence: Any, values: Any, right: Any, out: Any) -> Non
         raise VMValueError(
             f"searchsorted: wanted the same leading dimensions, got {keys.shape} and {wanted.shape}"
         )
-    found = np.empty(wanted.shape, "int64")
+    insertions = np.empty(wanted.shape, "int64")
     for row in np.ndindex(keys.shape[:-1]):
-        found[row] = np.searchsorted(keys[row], wanted[row], side)
-    fill(out, found, "searchsorted")
+        insertions[row] = np.searchsorted(keys[row], wanted[row], side)
+    fill(out, insertions, "searchsorted")
 
 
 # -- results whose shape depends on data ----------------------------------------------------------
@@ -177,13 +181,13 @@ def unique(x: Any, axis: Any, flat: Any, keep_order: Any, parts: Any) -> Any:
     """
     values = values_of(x, "unique: x")
     wanted = integer_of(parts, "unique: parts")
-    at = None
+    along = None
     if not integer_of(flat, "unique: flat"):
-        at = axis_of(axis, values.ndim, "unique: axis")
-    found = unique_values(values, at, bool(integer_of(keep_order, "unique: keep_order")))
-    made = [result_of(found[0], x.dtype)]
-    made += [result_of(found[k]) for k in (1, 2, 3) if wanted & (1 << (k - 1))]
-    return made[0] if len(made) == 1 else tuple(made)
+        along = axis_of(axis, values.ndim, "unique: axis")
+    found_parts = unique_values(values, along, bool(integer_of(keep_order, "unique: keep_order")))
+    results = [result_of(found_parts[0], x.dtype)]
+    results += [result_of(found_parts[k]) for k in (1, 2, 3) if wanted & (1 << (k - 1))]
+    return results[0] if len(results) == 1 else tuple(results)
 
 
 def unique_values(

@@ -79,13 +79,13 @@ def non_max_suppression_values(
     """
     with np.errstate(all="ignore"):
         places = _corners(boxes.astype("float64"), center)
-        made = [
+        kept = [
             (b, c, k)
             for b in range(scores.shape[0])
             for c in range(scores.shape[1])
             for k in _kept(places[b], scores[b, c].astype("float64"), most, iou, least)
         ]
-    return np.asarray(made, "int64").reshape(-1, 3)
+    return np.asarray(kept, "int64").reshape(-1, 3)
 
 
 def scalar_of(value: Any, what: str) -> float:
@@ -114,7 +114,7 @@ def non_max_suppression(
 ) -> NDArray:
     """The boxes that stay: int64 [count, 3]; see `non_max_suppression_values`."""
     places, values = _checked(boxes, scores)
-    made = non_max_suppression_values(
+    kept = non_max_suppression_values(
         places,
         values,
         int(scalar_of(most, "non_max_suppression: max_output_boxes_per_class")),
@@ -122,7 +122,7 @@ def non_max_suppression(
         scalar_of(least, "non_max_suppression: score_threshold"),
         bool(integer_of(center, "non_max_suppression: center_point_box")),
     )
-    return result_of(made)
+    return result_of(kept)
 
 
 def combined_values(
@@ -135,10 +135,10 @@ def combined_values(
     batch, classes, count = scores.shape
     rows = np.zeros((batch, classes * count, 2), "int64")
     values = np.zeros((batch, classes * count), scores.dtype)
-    found = non_max_suppression_values(boxes, scores, most, iou, least)
-    counts = np.bincount(found[:, 0], minlength=batch).astype("int64")
+    kept = non_max_suppression_values(boxes, scores, most, iou, least)
+    counts = np.bincount(kept[:, 0], minlength=batch).astype("int64")
     for b in range(batch):
-        mine = found[found[:, 0] == b]
+        mine = kept[kept[:, 0] == b]
         rows[b, : len(mine)] = mine[:, 1:]
         values[b, : len(mine)] = scores[b, mine[:, 1], mine[:, 2]]
     return rows, values, counts
@@ -152,14 +152,14 @@ def combined_non_max_suppression(
     if len(outs) != 3:
         raise VMTypeError(f"combined_non_max_suppression: wanted 3 outputs, got {len(outs)}")
     places, values = _checked(boxes, scores)
-    made = combined_values(
+    kept = combined_values(
         places,
         values,
         int(scalar_of(most, "non_max_suppression: max_output_boxes_per_class")),
         scalar_of(iou, "non_max_suppression: iou_threshold"),
         scalar_of(least, "non_max_suppression: score_threshold"),
     )
-    for out, value in zip(outs, made):
+    for out, value in zip(outs, kept):
         fill(out, value, "combined_non_max_suppression")
 
 
@@ -179,11 +179,11 @@ def roi_align_values(
     A region of a batch that is not there gives NaN.
     """
     x = data.astype("float64")
-    made = np.empty((len(rois), data.shape[1], *size))
+    regions = np.empty((len(rois), data.shape[1], *size))
     for k, roi in enumerate(rois.astype("float64")):
         batch = int(np.nan_to_num(np.clip(roi[0], -1, len(x)), nan=-1.0))
         if not (0 <= batch < len(x) and np.isfinite(roi).all()):
-            made[k] = np.nan
+            regions[k] = np.nan
             continue
         left, top, right, bottom = roi[1:] * scale - (0.5 if aligned else 0.0)
         wide, high = right - left, bottom - top
@@ -199,12 +199,12 @@ def roi_align_values(
         values = _between(x[batch], rows.reshape(-1), columns.reshape(-1))
         values = values.reshape(-1, *rows.shape, *columns.shape)
         if not (rows.shape[1] and columns.shape[1]):
-            made[k] = 0.0
+            regions[k] = 0.0
         elif mode == "avg":
-            made[k] = values.sum((2, 4)) / float(rows.shape[1] * columns.shape[1])
+            regions[k] = values.sum((2, 4)) / float(rows.shape[1] * columns.shape[1])
         else:
-            made[k] = values.max((2, 4))
-    return made
+            regions[k] = values.max((2, 4))
+    return regions
 
 
 def _samples(begin: float, length: float, parts: int, ratio: int) -> np.ndarray:
@@ -222,11 +222,11 @@ def _between(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray
     if 0 in x.shape[1:]:
         return np.zeros((x.shape[0], len(rows), len(columns)))
     parts = []
-    for at, size in ((rows, x.shape[1]), (columns, x.shape[2])):
-        outside = (at < -1.0) | (at > size)
-        at = np.minimum(np.maximum(at, 0.0), size - 1.0)
-        low = np.floor(at)
-        part = at - low
+    for coordinates, size in ((rows, x.shape[1]), (columns, x.shape[2])):
+        outside = (coordinates < -1.0) | (coordinates > size)
+        coordinates = np.minimum(np.maximum(coordinates, 0.0), size - 1.0)
+        low = np.floor(coordinates)
+        part = coordinates - low
         first = low.astype("int64")
         second = np.minimum(first + 1, size - 1)
         near, far = np.where(outside, 0, 1 - part), np.where(outside, 0, part)
@@ -250,7 +250,7 @@ def roi_align(
             f"got {x.shape}, {regions.shape} and {size}"
         )
     with np.errstate(all="ignore"):
-        made = roi_align_values(
+        pooled = roi_align_values(
             x,
             regions,
             size,
@@ -259,4 +259,4 @@ def roi_align(
             bool(integer_of(aligned, "roi_align: aligned")),
             "max" if integer_of(maximum, "roi_align: maximum") else "avg",
         )
-    fill(out, made.astype("float32") if out.dtype.kind == "bfloat" else made, "roi_align")
+    fill(out, pooled.astype("float32") if out.dtype.kind == "bfloat" else pooled, "roi_align")

@@ -133,7 +133,7 @@ def link_program(
 def _resolve_externs(
     program: Program, granted: Mapping[str, Callable[..., Any]] | None
 ) -> dict[str, Callable[..., Any]]:
-    found: dict[str, Callable[..., Any]] = dict(LIBRARY)
+    resolved: dict[str, Callable[..., Any]] = dict(LIBRARY)
     missing: list[str] = []
     for name in program.needs():
         function = get_global_func(name, True) if granted is None else granted.get(name)
@@ -144,7 +144,7 @@ def _resolve_externs(
                 f"functions[{name!r}]: wanted a callable, got {type(function).__name__}"
             )
         else:
-            found[name] = function
+            resolved[name] = function
     if missing:
         known = None if granted is None else list(granted)
         listed = "".join(f"\n  {name}{nearest_names(name, known)}" for name in missing)
@@ -154,7 +154,7 @@ def _resolve_externs(
             "register them with relaxvm.register_func before making the VM, "
             "or pass functions={name: f}"
         )
-    return found
+    return resolved
 
 
 class BuiltinValue:
@@ -205,12 +205,12 @@ def _blocks(linked: LinkedFunction, leaders: list[int]) -> tuple[tuple[Step, ...
         for pc in range(start, end):
             if pc in plan.skipped:
                 continue
-            made = _step(ops[pc], pc, index, linked.info.register_file_size)
+            step = _step(ops[pc], pc, index, linked.info.register_file_size)
             if pc in arenas:
                 size, dst = ops[pc].args[1], ops[pc].dst
-                made = (StepKind.CALL2.value, take_from_arena, dst, arenas[pc][0], size, None)
-            steps.append(made)
-            linked.positions[id(made)] = pc
+                step = (StepKind.CALL2.value, take_from_arena, dst, arenas[pc][0], size, None)
+            steps.append(step)
+            linked.positions[id(step)] = pc
         if ops[end - 1].kind in (OpKind.BUILTIN, OpKind.KERNEL, OpKind.EXTERN, OpKind.KILL):
             steps.append((StepKind.GOTO.value, None, None, index[end], None, None))
         blocks.append(tuple(steps))

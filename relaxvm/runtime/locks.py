@@ -18,9 +18,9 @@ _alive: weakref.WeakSet[Any] = weakref.WeakSet()
 
 def lock() -> threading.Lock:
     """A new lock."""
-    made = threading.Lock()
-    _alive.add(made)
-    return made
+    new = threading.Lock()
+    _alive.add(new)
+    return new
 
 
 def _open_all() -> None:

@@ -113,11 +113,11 @@ class FunctionPlan:
         """The symbols' values for a call on these (converted) arguments; None if they do not give
         all.
         """
-        found: dict[str, int] = {}
+        values: dict[str, int] = {}
         for value, info in zip(args, self._info.params):
             for name, number in _values_of(value, info):
-                found.setdefault(name, number)
-        return found if all(name in found for name in self.symbols) else None
+                values.setdefault(name, number)
+        return values if all(name in values for name in self.symbols) else None
 
     def __str__(self) -> str:
         peak = f"not known: {self.problem}" if self.problem else f"peak {self.peak} bytes"
@@ -193,13 +193,13 @@ def _callees_first(program: Program) -> list[FunctionInfo]:
 
 def _entry_symbols(info: FunctionInfo) -> list[str]:
     stack = list(reversed(info.params))
-    found = []
+    symbols = []
     while stack:
         param = stack.pop()
         if type(param) is TupleInfo:
             stack.extend(reversed(param.fields))
-        found += [name for name in map(is_symbol, _dims_of(param)) if name is not None]
-    return found
+        symbols += [name for name in map(is_symbol, _dims_of(param)) if name is not None]
+    return symbols
 
 
 def _dims_of(info: Any) -> tuple[Any, ...]:

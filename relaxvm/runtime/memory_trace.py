@@ -86,9 +86,9 @@ class Trace:
     @classmethod
     def unknown(cls, problem: str) -> Trace:
         """The trace of what was not followed at all."""
-        made = cls()
-        made.problem = problem
-        return made
+        trace = cls()
+        trace.problem = problem
+        return trace
 
 
 class _State:
@@ -197,10 +197,10 @@ class _Tracer:
     def _dims(self, dims: Any) -> tuple[Formula | None, ...] | None:
         if dims is None:
             return None
-        made = tuple(Formula.from_dim(dim) for dim in dims)
-        for symbol in (s for f in made if f is not None for s in f.symbols):
+        formulas = tuple(Formula.from_dim(dim) for dim in dims)
+        for symbol in (s for f in formulas if f is not None for s in f.symbols):
             self.names.reserve(symbol)
-        return made
+        return formulas
 
     # -- registers and memory ---------------------------------------------------------------------
 
@@ -268,17 +268,17 @@ class _Tracer:
         return site
 
     def _union(self, values: Sequence[_Value]) -> frozenset[int]:
-        found: frozenset[int] = frozenset().union(*(v.sites for v in values))
-        if len(found) <= _MAX_SITES:
-            return found
+        sites: frozenset[int] = frozenset().union(*(v.sites for v in values))
+        if len(sites) <= _MAX_SITES:
+            return sites
         # Too many to keep apart: they are taken to live until the function returns.
-        self._spend(len(found))
-        for site in found:
+        self._spend(len(sites))
+        for site in sites:
             if site >= 0 and site not in self.pinned:
                 if not self.holders.get(site):
                     self._add(self.sizes[site], 1)
                 self.pinned.add(site)
-        return frozenset(s for s in found if s < 0)
+        return frozenset(s for s in sites if s < 0)
 
     def _join(self, other: _State, reached: bool) -> None:
         """Go on from `other`, and from here too if `reached`."""
@@ -421,8 +421,8 @@ class _Tracer:
             self._note_peak()
             self._add(f, -1)
         self._count(total)
-        given = [values[i] for i in trace.borrowed if i < len(values)]
-        value = _Value(self._union(given))
+        borrowed = [values[i] for i in trace.borrowed if i < len(values)]
+        value = _Value(self._union(borrowed))
         if result.terms:
             site = self._block(result)
             value = value._replace(sites=value.sites | {site})
@@ -431,7 +431,7 @@ class _Tracer:
 
     def _symbols_for(self, info: FunctionInfo, values: list[_Value]) -> dict[str, Formula]:
         """What the callee's symbols are in terms of ours."""
-        found: dict[str, Formula] = {}
+        symbols: dict[str, Formula] = {}
         stack = list(zip(info.params, values))
         while stack:
             param, value = stack.pop()
@@ -449,8 +449,8 @@ class _Tracer:
             for dim, size in zip(wanted or (), have or ()):
                 alone = isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], str)
                 if alone and size is not None:
-                    found.setdefault(dim[0][1:], size)
-        return found
+                    symbols.setdefault(dim[0][1:], size)
+        return symbols
 
     # -- builtins ---------------------------------------------------------------------------------
 
@@ -507,11 +507,11 @@ class _Tracer:
 
     def tuple_getitem(self, args: Sequence[Arg], dst: int) -> None:
         value, index = self._value(args[0]), self._value(args[1]).number
-        at = None if index is None else index.constant
-        if at is not None and value.items is not None and 0 <= at < len(value.items):
-            self._set(dst, value.items[at])
-        elif at is not None and value.dims is not None and 0 <= at < len(value.dims):
-            self._set(dst, _Value(number=value.dims[at]))
+        position = None if index is None else index.constant
+        if position is not None and value.items is not None and 0 <= position < len(value.items):
+            self._set(dst, value.items[position])
+        elif position is not None and value.dims is not None and 0 <= position < len(value.dims):
+            self._set(dst, _Value(number=value.dims[position]))
         else:
             self._set(dst, _Value(value.sites))
 
@@ -523,8 +523,8 @@ class _Tracer:
         self._set(dst, _Value(self._union([first, *captured]), function=function))
 
     def invoke_closure(self, args: Sequence[Arg], dst: int) -> None:
-        closure, given = self._value(args[0]), self._value(args[1])
-        if closure.function is None or given.items is None:
+        closure, operands = self._value(args[0]), self._value(args[1])
+        if closure.function is None or operands.items is None:
             if args[0].kind == _FUNCTION:
                 # An extern or a builtin called as a value.
                 self._give_up(f"the function called at instruction {self.pc} is not followed")
@@ -532,7 +532,7 @@ class _Tracer:
             self._give_up(f"the closure called at instruction {self.pc} is known only at run time")
             return
         name, captured = closure.function
-        self._call_function(name, [*given.items, *captured], dst)
+        self._call_function(name, [*operands.items, *captured], dst)
 
     def grow_cache(self, args: Sequence[Arg], dst: int) -> None:
         self._set(dst, _NOTHING)
@@ -562,9 +562,9 @@ class _Tracer:
     def match_prim_value(self, args: Sequence[Arg], dst: int) -> None:
         value, heap, number = self._value(args[0]), args[1].value, self._int(args[4])
         if self._int(args[3]) == MatchCode.STORE_TO_HEAP:
-            made = self._store(heap, number, value.number, args[2], 0)
+            stored = self._store(heap, number, value.number, args[2], 0)
             if args[0].kind == _REGISTER and args[0].value in self.state.registers:
-                self.state.registers[args[0].value] = value._replace(number=made)
+                self.state.registers[args[0].value] = value._replace(number=stored)
 
     def _store(
         self, heap: int, slot: int, known: Formula | None, context: Arg, axis: int
@@ -578,18 +578,18 @@ class _Tracer:
 
     def shape_expr(self, args: Sequence[Arg], dst: int) -> None:
         heap, slot, program = args[0].value, self._int(args[1]), self._constant(args[2])
-        made = None
+        size = None
         if type(program) is DimProgram:
             known = {
                 name: self.state.slots[heap, int(name)]
                 for name in symbols_of(program.dim)
                 if (heap, int(name)) in self.state.slots
             }
-            made = Formula.from_dim(program.dim, known)
-        if made is None:
+            size = Formula.from_dim(program.dim, known)
+        if size is None:
             self.state.slots.pop((heap, slot), None)
         else:
-            self.state.slots[heap, slot] = made
+            self.state.slots[heap, slot] = size
 
     def _loaded(self, heap: int, code: int, number: int) -> Formula | None:
         if code == MakeCode.USE_IMM:
@@ -644,10 +644,10 @@ _FOLLOW: dict[str, Callable[[_Tracer, Sequence[Arg], int], None]] = {
 def _product(dims: Sequence[Formula | None]) -> Formula | None:
     total = _ONE
     for dim in dims:
-        made = None if dim is None else total.times(dim)
-        if made is None:
+        product = None if dim is None else total.times(dim)
+        if product is None:
             return None
-        total = made
+        total = product
     return total
 
 

@@ -196,12 +196,12 @@ class Module:
 
         def evaluate(*args: object) -> BenchmarkResult:
             function(*args)
-            given = function.convert((*args, *function.place()))
+            converted = function.convert((*args, *function.place()))
             raw = function.call
             # What the raw entry takes once it takes always; otherwise copies are part of the price.
-            entry = raw if raw(*given) is None else function
-            before = None if prepare is None else lambda: prepare(*given)
-            return timing.measure(lambda: entry(*given), before=before, **options)
+            entry = raw if raw(*converted) is None else function
+            before = None if prepare is None else lambda: prepare(*converted)
+            return timing.measure(lambda: entry(*converted), before=before, **options)
 
         return evaluate
 

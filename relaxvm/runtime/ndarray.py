@@ -64,8 +64,8 @@ class NDArray:
     device: Device
 
     def __init__(self, data: object, device: Device | None = None, dtype: object = None) -> None:
-        made = array(data, _CPU if device is None else device, dtype)
-        self._array, self.dtype, self.device = made._array, made.dtype, made.device
+        copy = array(data, _CPU if device is None else device, dtype)
+        self._array, self.dtype, self.device = copy._array, copy.dtype, copy.device
 
     def __init_subclass__(cls, used_up: bool = False) -> None:
         if not used_up:
@@ -311,11 +311,11 @@ class NDArray:
 
 def wrap_unchecked(storage: np.ndarray, dtype: DataType, device: Device = _CPU) -> NDArray:
     """An NDArray around `storage`, trusting the caller about what NDArray says of `_array`."""
-    made = _new(NDArray)
-    made._array = storage
-    made.dtype = dtype
-    made.device = device
-    return made
+    wrapped = _new(NDArray)
+    wrapped._array = storage
+    wrapped.dtype = dtype
+    wrapped.device = device
+    return wrapped
 
 
 _new = object.__new__
@@ -406,22 +406,22 @@ def array(
     wanted = None if dtype is None else array_dtype(dtype, lanes=True)
     if wanted is not None:
         if wanted.lanes != 1:
-            made = array(data, device, wanted.element)
-            if not made.ndim or made.shape[-1] != wanted.lanes:
+            elements = array(data, device, wanted.element)
+            if not elements.ndim or elements.shape[-1] != wanted.lanes:
                 raise VMValueError(
                     f"array: wanted a last axis of the {wanted.lanes} lanes of {wanted}, got shape "
-                    f"{made.shape}"
+                    f"{elements.shape}"
                 )
-            return wrap_unchecked(made._array, wanted, device)
+            return wrap_unchecked(elements._array, wanted, device)
         return wrap_unchecked(aligned_copy(_as_values(data, wanted)), wanted, device)
     if _is_array(data):
-        given = as_ndarray(data)
-        return wrap_unchecked(aligned_copy(given._array), given.dtype, device)
+        source = as_ndarray(data)
+        return wrap_unchecked(aligned_copy(source._array), source.dtype, device)
     values = _numbers(data)
     if values.dtype == np.float64 and not hasattr(data, "__array__"):
         values = values.astype(np.float32)
-    given = as_ndarray(values)
-    return wrap_unchecked(aligned_copy(given._array), given.dtype, device)
+    source = as_ndarray(values)
+    return wrap_unchecked(aligned_copy(source._array), source.dtype, device)
 
 
 tensor = array
@@ -458,27 +458,27 @@ def _as_values(data: object, wanted: DataType) -> np.ndarray:
     if wanted.is_float8 and type(data) is np.ndarray and data.dtype in (np.uint8, np.dtype("V1")):
         return data.view(to_numpy_dtype(wanted))
     if _is_array(data):
-        given = as_ndarray(data)
-        if given.dtype is wanted or (
-            wanted.kind == "bfloat" and given.dtype == "uint16" and type(data) is not NDArray
+        source = as_ndarray(data)
+        if source.dtype is wanted or (
+            wanted.kind == "bfloat" and source.dtype == "uint16" and type(data) is not NDArray
         ):
-            return given._array
-        return _converted(given._values(), wanted)
+            return source._array
+        return _converted(source._values(), wanted)
     values = _numbers(data)
     if wanted.is_int and values.size and values.dtype.kind in "iu":
         low, high = int(values.min()), int(values.max())
         if low < wanted.min_value or high > wanted.max_value:
             raise VMValueError(f"array: values {low} to {high} do not fit {wanted}")
     with np.errstate(over="ignore"):
-        made = _converted(as_ndarray(values)._values(), wanted)
+        converted = _converted(as_ndarray(values)._values(), wanted)
     if wanted.kind == "float" and values.dtype.kind in "fiu":
-        lost = np.isinf(made) & np.isfinite(values)
+        lost = np.isinf(converted) & np.isfinite(values)
         if lost.any():
             raise VMValueError(
                 f"array: {values[lost][0]} does not fit {wanted}, "
                 f"whose greatest is {wanted.max_value}"
             )
-    return made
+    return converted
 
 
 def _converted(values: np.ndarray, wanted: DataType) -> np.ndarray:
@@ -557,13 +557,13 @@ def from_numpy(x: np.ndarray) -> NDArray:
 
     Never copies: raises VMValueError where `as_ndarray` would have to.
     """
-    made = as_ndarray(x)
-    if isinstance(x, np.ndarray) and not np.may_share_memory(made._array, x) and x.size:
+    view = as_ndarray(x)
+    if isinstance(x, np.ndarray) and not np.may_share_memory(view._array, x) and x.size:
         raise VMValueError(
             f"wanted a native, aligned array, got dtype {x.dtype.str} aligned={x.flags.aligned}; "
             "copy it with array(x)"
         )
-    return made
+    return view
 
 
 def from_dlpack(x: object) -> NDArray:

@@ -25,26 +25,26 @@ def map_leaves(nest: Any, leaf: Callable[[Any], Any]) -> Any:
     Tuples in which nothing changes stay the same objects. Raises VMTypeError for a list that
     contains itself.
     """
-    made: dict[int, tuple[Any, Any]] = {}  # id -> (the part itself, kept alive; its image)
+    images: dict[int, tuple[Any, Any]] = {}  # id -> (the part itself, kept alive; its image)
     entered: set[int] = set()
     waiting = [nest]
     while waiting:
         part = waiting[-1]
         key = id(part)
-        if key in made:
+        if key in images:
             waiting.pop()
         elif key not in entered:
             entered.add(key)
             for child in part:
-                if is_nest(child) and id(child) not in made:
+                if is_nest(child) and id(child) not in images:
                     if id(child) in entered:
                         raise VMTypeError("a list that contains itself cannot become a tuple")
                     waiting.append(child)
         else:
-            image = tuple([made[id(c)][1] if is_nest(c) else leaf(c) for c in part])
+            image = tuple([images[id(c)][1] if is_nest(c) else leaf(c) for c in part])
             if type(part) is tuple and all(a is b for a, b in zip(part, image)):
                 image = part
-            made[key] = (part, image)
+            images[key] = (part, image)
             entered.discard(key)
             waiting.pop()
-    return made[id(nest)][1]
+    return images[id(nest)][1]

@@ -23,16 +23,16 @@ def dimension_text(context: object, axis: int) -> str | None:
         return None
     begin = max((context.rfind(start) + len(start), start in context) for start in _STARTS)
     if not begin[1]:
-        found = _PRIM.search(context)
-        return found.group(1) if found is not None and axis == 0 else None
-    depth, part, at = 1, 0, begin[0]
-    for i in range(at, len(context)):
+        prim = _PRIM.search(context)
+        return prim.group(1) if prim is not None and axis == 0 else None
+    depth, part, start_of_part = 1, 0, begin[0]
+    for i in range(start_of_part, len(context)):
         letter = context[i]
         depth += (letter == "(") - (letter == ")")
         if depth == 0 or (letter == "," and depth == 1):
             if part == axis:
-                return context[at:i].strip() or None
-            part, at = part + 1, i + 1
+                return context[start_of_part:i].strip() or None
+            part, start_of_part = part + 1, i + 1
         if depth == 0:
             break
     return None
@@ -70,17 +70,17 @@ def _within(function: str, origin: str) -> str:
 
 def _label(heap: Any, slot: int) -> str:
     origin = heap.origins[slot]
-    found = re.match(r"axis (\d+) of ", origin)
-    name = dimension_text(origin, 0 if found is None else int(found.group(1)))
+    axis = re.match(r"axis (\d+) of ", origin)
+    name = dimension_text(origin, 0 if axis is None else int(axis.group(1)))
     return f"{name or 'a value'} = {heap.values[slot]}"
 
 
 def _leaves(heap: Any, program: DimProgram) -> list[int]:
     """The slots that were not computed from others, of those `program` needs."""
-    found: dict[int, None] = {}
+    leaves: dict[int, None] = {}
     seen: set[int] = set()
     todo = [program]
-    while todo and len(found) < _MAX_SHOWN:
+    while todo and len(leaves) < _MAX_SHOWN:
         for symbol in symbols_of(todo.pop().dim):
             slot = int(symbol) if symbol.isdecimal() else len(heap.values)
             if slot >= len(heap.values) or slot in seen:
@@ -90,5 +90,5 @@ def _leaves(heap: Any, program: DimProgram) -> list[int]:
             if type(origin) is DimProgram:
                 todo.append(origin)
             elif origin:
-                found[slot] = None
-    return list(found)[:_MAX_SHOWN]
+                leaves[slot] = None
+    return list(leaves)[:_MAX_SHOWN]

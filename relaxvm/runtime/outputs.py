@@ -82,12 +82,12 @@ class Destination:
                 "not share memory"
             )
 
-    def filled_by(self, native: Callable[..., Any], given: Sequence[Any]) -> Any:
+    def filled_by(self, native: Callable[..., Any], operands: Sequence[Any]) -> Any:
         """What `write` gives for the result of machine code called with these arguments."""
         ret = self._info.ret
         if type(ret) is not TupleInfo or "out" in self._info.param_names:
-            return self.write(native(*given))
-        near = _arrays_in(given)
+            return self.write(native(*operands))
+        near = _arrays_in(operands)
         memories, records = {p.path: p.memory for p in self._places}, []
         for path in _leaf_paths(ret):
             memory = memories.get(path)
@@ -96,7 +96,7 @@ class Destination:
             else:
                 data = memory.__array_interface__["data"][0]
                 records.append(struct.pack("=5q", data, memory.nbytes, id(memory), 0, 0))
-        return self.write(native(*given, out=Offer(b"".join(records))))
+        return self.write(native(*operands, out=Offer(b"".join(records))))
 
     def write(self, value: Any) -> Any:
         """Copy the result `value` there, unless it lies there; gives `out`, with new results in
@@ -158,46 +158,46 @@ def _places_of(info: FunctionInfo, out: object) -> Iterator[_Place]:
     ]
     seen = 0
     while waiting:
-        given, wanted, where, path = waiting.pop()
+        part, wanted, where, path = waiting.pop()
         place = _Place(where, path)
         seen += 1
         if seen > _MAX_PLACES or len(path) > MAX_NESTING:
             raise VMTypeError(f"{info.name}: out: too many or too deeply nested arrays")
-        if isinstance(given, (tuple, list)):
-            place.count = len(given)
-            fields = _fields_for(given, wanted, where)
+        if isinstance(part, (tuple, list)):
+            place.count = len(part)
+            fields = _fields_for(part, wanted, where)
             waiting.extend(
                 (item, field, f"{where}[{i}]", (*path, i))
-                for i, (item, field) in reversed(list(enumerate(zip(given, fields))))
+                for i, (item, field) in reversed(list(enumerate(zip(part, fields))))
             )
-        elif given is not None:
-            place.memory, place.dtype = _writable(given, wanted, where)
+        elif part is not None:
+            place.memory, place.dtype = _writable(part, wanted, where)
         yield place
 
 
-def _fields_for(given: Any, wanted: Info | None, where: str) -> Iterable[Info | None]:
+def _fields_for(parts: Any, wanted: Info | None, where: str) -> Iterable[Info | None]:
     if isinstance(wanted, TupleInfo):
-        if len(wanted.fields) != len(given):
+        if len(wanted.fields) != len(parts):
             raise VMTypeError(
-                f"{where}: wanted a tuple of {len(wanted.fields)}, got {len(given)} elements"
+                f"{where}: wanted a tuple of {len(wanted.fields)}, got {len(parts)} elements"
             )
         return wanted.fields
     if wanted is not None and not isinstance(wanted, ObjectInfo):
-        raise VMTypeError(f"{where}: wanted {wanted}, got {got(tuple(given))}")
-    return [None] * len(given)
+        raise VMTypeError(f"{where}: wanted {wanted}, got {got(tuple(parts))}")
+    return [None] * len(parts)
 
 
-def _writable(given: Any, wanted: Info | None, where: str) -> tuple[np.ndarray, DataType]:
+def _writable(target: Any, wanted: Info | None, where: str) -> tuple[np.ndarray, DataType]:
     """The memory of one array to write, and its element type."""
     if isinstance(wanted, TupleInfo):
-        raise VMTypeError(f"{where}: wanted a tuple of {len(wanted.fields)}, got {got(given)}")
+        raise VMTypeError(f"{where}: wanted a tuple of {len(wanted.fields)}, got {got(target)}")
     if not isinstance(wanted, (TensorInfo, ObjectInfo, NoneType)):
         raise VMTypeError(f"{where}: the result is {wanted}, which no array holds; give None there")
     try:
-        memory, dtype = memory_of(given)
+        memory, dtype = memory_of(target)
     except VMTypeError as error:
         raise VMTypeError(f"{where}: {error}") from None
-    if not memory.flags.writeable or isinstance(given, np.generic):
+    if not memory.flags.writeable or isinstance(target, np.generic):
         raise VMValueError(f"{where}: the array is read-only; give one that can be written")
     if _touches_itself(memory):
         raise VMValueError(

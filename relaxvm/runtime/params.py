@@ -42,16 +42,16 @@ def load_param_dict(param_bytes: Any) -> dict[str, NDArray]:
         raise VMTypeError(
             f"parameters: wanted the bytes of a file, got {type(param_bytes).__name__}"
         ) from None
-    at, part = 0, "the names"
+    begin, part = 0, "the names"
 
     def take(size: int) -> memoryview:
-        nonlocal at
-        if size > len(data) - at:
+        nonlocal begin
+        if size > len(data) - begin:
             raise LoadError(
-                f"parameters: {part}: {size} bytes wanted at {at}, {len(data) - at} are left"
+                f"parameters: {part}: {size} bytes wanted at {begin}, {len(data) - begin} are left"
             )
-        at += size
-        return data[at - size : at]
+        begin += size
+        return data[begin - size : begin]
 
     def numbers(form: str) -> tuple[int, ...]:
         return struct.unpack("<" + form, take(struct.calcsize("<" + form)))

@@ -162,15 +162,15 @@ def _scalars(kind: type, plain: Any) -> tuple[Any, ...]:
 
 
 def _union_codec(members: tuple[Any, ...]) -> Codec:
-    given = [member for member in members if member is not types.NoneType]
-    union = functools.reduce(operator.or_, given)
-    if len(given) < len(members):
+    present = [member for member in members if member is not types.NoneType]
+    union = functools.reduce(operator.or_, present)
+    if len(present) < len(members):
         write, read = codec_of(union)
         return Codec(
             lambda value: None if value is None else write(value),
             lambda plain: None if plain is None else read(plain),
         )
-    tagged = {member._form: member for member in given}
+    tagged = {member._form: member for member in present}
 
     def read_tagged(plain: Any) -> Any:
         if type(plain) is not list or not plain or type(plain[0]) is not str:

@@ -146,7 +146,7 @@ class Recorder:
         op: Any,
         began: int,
         ended: int,
-        given: Sequence[Any],
+        operands: Sequence[Any],
         value: Any,
     ) -> None:
         """An instruction called a kernel, an extern, a builtin or a Python closure, which gave
@@ -157,19 +157,19 @@ class Recorder:
             value.raw[::_PAGE_BYTES] = 0
         kind = _KINDS[op.kind]
         key = (fn.name, pc, op.symbol, kind)
-        found = self._sums.get(key)
-        if found is None:
-            found = self._sums[key] = _Sum()
-        found.count += 1
-        found.total_ns += max(ended - began - self._clock_ns, 0)
+        total = self._sums.get(key)
+        if total is None:
+            total = self._sums[key] = _Sum()
+        total.count += 1
+        total.total_ns += max(ended - began - self._clock_ns, 0)
         if kind == "kernel":
-            size_bytes, flops = self._cost(op.function.info, given)
-            found.known = True
-            found.size_bytes += size_bytes
+            size_bytes, flops = self._cost(op.function.info, operands)
+            total.known = True
+            total.size_bytes += size_bytes
             assert self._roof is not None
-            found.least_s += self._roof.least_seconds(size_bytes, flops)
+            total.least_s += self._roof.least_seconds(size_bytes, flops)
             if flops is not None:
-                found.flops = (found.flops or 0.0) + flops
+                total.flops = (total.flops or 0.0) + flops
         self._event(op.symbol, kind, began, ended, fn.name, pc)
 
     def _event(self, name: str, kind: str, began: int, ended: int, where: str, pc: int) -> None:
@@ -178,33 +178,33 @@ class Recorder:
         else:
             self._left_out += 1
 
-    def _cost(self, info: KernelInfo, given: Sequence[Any]) -> tuple[int, float | None]:
+    def _cost(self, info: KernelInfo, operands: Sequence[Any]) -> tuple[int, float | None]:
         """Bytes moved and operations of one call."""
-        shapes = tuple(a._array.shape if type(a) is NDArray else a for a in given)
+        shapes = tuple(a._array.shape if type(a) is NDArray else a for a in operands)
         key = (info.name, shapes)
         known = self._costs.get(key)
         if known is None:
-            known = self._costs[key] = (_moved_bytes(info, given), _operations(info, given))
+            known = self._costs[key] = (_moved_bytes(info, operands), _operations(info, operands))
         return known
 
     def report(self, name: str, result: Any) -> ProfileReport:
         """The report of a run that has ended."""
         wall_ns = max(self._ended - self._started, 1)
         instructions = [
-            self._row(key, found, wall_ns, self._text(key[0], key[1]))
-            for key, found in sorted(self._sums.items(), key=lambda item: item[0][:2])
+            self._row(key, each, wall_ns, self._text(key[0], key[1]))
+            for key, each in sorted(self._sums.items(), key=lambda item: item[0][:2])
         ]
         callees: dict[tuple[str, int, str, str], _Sum] = {}
-        for (_, _, symbol, kind), found in self._sums.items():
+        for (_, _, symbol, kind), each in self._sums.items():
             total = callees.setdefault(("", -1, symbol, kind), _Sum())
-            total.count += found.count
-            total.total_ns += found.total_ns
-            total.size_bytes += found.size_bytes
-            total.least_s += found.least_s
-            total.known |= found.known
-            if found.flops is not None:
-                total.flops = (total.flops or 0.0) + found.flops
-        rows = [self._row(key, found, wall_ns, "") for key, found in callees.items()]
+            total.count += each.count
+            total.total_ns += each.total_ns
+            total.size_bytes += each.size_bytes
+            total.least_s += each.least_s
+            total.known |= each.known
+            if each.flops is not None:
+                total.flops = (total.flops or 0.0) + each.flops
+        rows = [self._row(key, each, wall_ns, "") for key, each in callees.items()]
         rows.sort(key=lambda row: (-row.total_ns, row.name))
         events = [(n, k, b - self._started, e - b, w, pc) for n, k, b, e, w, pc in self._events]
         return ProfileReport(
@@ -213,15 +213,15 @@ class Recorder:
         )  # fmt: skip
 
     def _row(
-        self, key: tuple[str, int, str, str], found: _Sum, wall_ns: int, text: str
+        self, key: tuple[str, int, str, str], total: _Sum, wall_ns: int, text: str
     ) -> ProfileRow:
         function, pc, symbol, kind = key
         share = None
-        if found.known and found.total_ns:
-            share = found.least_s * 1e9 / found.total_ns
+        if total.known and total.total_ns:
+            share = total.least_s * 1e9 / total.total_ns
         return ProfileRow(
-            symbol, kind, function, pc, text, found.count, found.total_ns,
-            found.total_ns / wall_ns, found.size_bytes if found.known else None, found.flops, share,
+            symbol, kind, function, pc, text, total.count, total.total_ns,
+            total.total_ns / wall_ns, total.size_bytes if total.known else None, total.flops, share,
         )  # fmt: skip
 
     def _text(self, function: str, pc: int) -> str:
@@ -351,13 +351,13 @@ class ProfileReport:
         """Every call as an event of Chrome's trace format (times in microseconds)."""
         process = os.getpid()
         named = {"ph": "M", "pid": process, "tid": self._thread}
-        made: list[dict[str, Any]] = [
+        events: list[dict[str, Any]] = [
             {**named, "name": "process_name", "args": {"name": f"relaxvm {self.function}"}}
         ]
         for name, kind, began, lasted, where, pc in sorted(
             self._events, key=lambda event: (event[2], -event[3])
         ):
-            made.append(
+            events.append(
                 {
                     "name": name,
                     "cat": kind,
@@ -369,7 +369,7 @@ class ProfileReport:
                     "args": {"function": where, "instruction": pc} if pc >= 0 else {},
                 }
             )
-        return made
+        return events
 
     def save_trace(self, path: str | os.PathLike[str]) -> None:
         """Write the calls as a trace that chrome://tracing and ui.perfetto.dev open."""
@@ -426,12 +426,14 @@ def _clock_cost_ns() -> int:
     return best
 
 
-def _moved_bytes(info: KernelInfo, given: Sequence[Any]) -> int:
+def _moved_bytes(info: KernelInfo, operands: Sequence[Any]) -> int:
     """Each tensor once for reading and once for writing, as its access says; of what is read at
     places that data says, as many elements as are written.
     """
     tensors = [
-        (param, value._array) for param, value in zip(info.params, given) if type(value) is NDArray
+        (param, value._array)
+        for param, value in zip(info.params, operands)
+        if type(value) is NDArray
     ]
     written = sum(array.size for param, array in tensors if param.written)
     return sum(
@@ -442,12 +444,12 @@ def _moved_bytes(info: KernelInfo, given: Sequence[Any]) -> int:
     )
 
 
-def _operations(info: KernelInfo, given: Sequence[Any]) -> float | None:
+def _operations(info: KernelInfo, operands: Sequence[Any]) -> float | None:
     """The arithmetic of one call, None if the kernel does not say."""
     if info.flops is None:
         return None
     symbols: dict[str, Any] = {}
-    for param, value in zip(info.params, given):
+    for param, value in zip(info.params, operands):
         if param.kind == "scalar":
             symbols[param.name] = value
         elif type(value) is NDArray:

@@ -135,25 +135,25 @@ class Program:
 
     def instructions(self, function: FunctionInfo) -> list[Instruction]:
         """The decoded instructions of a bytecode function. Raises VerifyError if they are none."""
-        found = self._decoded.get(function.name)
-        if found is None:
+        decoded = self._decoded.get(function.name)
+        if decoded is None:
             if self._words is None:
                 self._words = from_bytes(self.code)
-            found = decode(self._words, function.start, function.end)
-            self._decoded[function.name] = found
-        return found
+            decoded = decode(self._words, function.start, function.end)
+            self._decoded[function.name] = decoded
+        return decoded
 
     def called_functions(self, function: FunctionInfo) -> set[str]:
         """The bytecode functions that one calls or makes closures of."""
-        found = set()
+        callees = set()
         for instruction in self.instructions(function):
             if isinstance(instruction, Call):
                 mentioned = [arg.value for arg in instruction.args if arg.kind == ArgKind.FUNCTION]
                 for number in (instruction.func, *mentioned):
                     callee = self.functions[number]
                     if callee.kind == "vm":
-                        found.add(callee.name)
-        return found
+                        callees.add(callee.name)
+        return callees
 
     @property
     def vm_functions(self) -> tuple[FunctionInfo, ...]:

@@ -117,7 +117,7 @@ def array_over(address: int, shape: tuple[int, ...], dtype: np.dtype, holder: ob
     dims = (ctypes.c_int64 * max(1, len(shape)))(*shape)
     # Both are stolen by the calls.
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(dtype))
-    made: np.ndarray = _new_from_descr()(
+    array: np.ndarray = _new_from_descr()(
         np.ndarray,
         dtype,
         len(shape),
@@ -131,15 +131,15 @@ def array_over(address: int, shape: tuple[int, ...], dtype: np.dtype, holder: ob
         numpy_address("PyArray_SetBaseObject")
     )
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(holder))
-    set_base(made, holder)
-    return made
+    set_base(array, holder)
+    return array
 
 
 @functools.lru_cache(maxsize=1)
 def compiled_problem() -> str | None:
     """Why compiled functions cannot be used here although the native entry can, or None."""
     sample = (object(), 7)
-    words = [peek(id(sample) + at, ctypes.c_int64) for at in (TUPLE_SIZE, TUPLE_ITEMS)]
+    words = [peek(id(sample) + offset, ctypes.c_int64) for offset in (TUPLE_SIZE, TUPLE_ITEMS)]
     if words != [2, id(sample[0])]:
         return "the layout of tuples is not as expected"
     held = [object()]
@@ -157,7 +157,7 @@ def compiled_problem() -> str | None:
     ours = wrap_unchecked(base, DataType("int16"), cpu())
     if peek(id(ours) + SLOT_DEVICE, ctypes.c_int64) != id(cpu()):
         return "the layout of NDArray is not as expected"
-    made = array_over(base.ctypes.data + 2, (1, 2), base.dtype, base)
-    if made.tolist() != [[1, 2]] or made.base is not base or not made.flags.carray:
+    window = array_over(base.ctypes.data + 2, (1, 2), base.dtype, base)
+    if window.tolist() != [[1, 2]] or window.base is not base or not window.flags.carray:
         return "numpy's C functions are not as expected"
     return None

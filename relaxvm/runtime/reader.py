@@ -119,11 +119,11 @@ class Decoder:
         self._items -= 1
         if self._items < 0:
             raise self._error("too many values")
-        at, data = self.position, self._data
-        if at >= self._end:
+        position, data = self.position, self._data
+        if position >= self._end:
             raise self._error("the data ends in the middle")
-        byte = data[at]
-        self.position = at = at + 1
+        byte = data[position]
+        self.position = position = position + 1
         if byte < 0x80:
             return "", byte
         if byte >= 0xE0:
@@ -132,10 +132,10 @@ class Decoder:
             return "", _SIMPLE[byte]
         fixed = _FIXED.get(byte)
         if fixed is not None:
-            if self._end - at < fixed.size:
+            if self._end - position < fixed.size:
                 raise self._error("the data ends in the middle")
-            self.position = at + fixed.size
-            return "", fixed.unpack_from(data, at)[0]
+            self.position = position + fixed.size
+            return "", fixed.unpack_from(data, position)[0]
         if byte < 0xC0:
             kind, size = ("map", byte & 15) if byte < 0x90 else ("array", byte & 15)
             if byte >= 0xA0:
@@ -145,17 +145,17 @@ class Decoder:
             if sized is None:
                 raise self._error(f"type 0x{byte:02x} is not used here")
             kind, number = sized
-            if self._end - at < number.size:
+            if self._end - position < number.size:
                 raise self._error("the data ends in the middle")
-            size = number.unpack_from(data, at)[0]
-            self.position = at = at + number.size
+            size = number.unpack_from(data, position)[0]
+            self.position = position = position + number.size
         # Each value of a container takes at least one byte, so this bounds every size by the input.
-        if (2 * size if kind == "map" else size) > self._end - at:
+        if (2 * size if kind == "map" else size) > self._end - position:
             raise self._error(f"a {kind} of {size} goes past the end")
         if kind == "array" or kind == "map":
             return kind, size
-        self.position = at + size
-        part = data[at : at + size]
+        self.position = position + size
+        part = data[position : position + size]
         if kind == "bin":
             return "", part if self.views else bytes(part)
         try:

@@ -110,6 +110,6 @@ def list_global_func_names() -> list[str]:
 def remove_global_func(name: str) -> None:
     """Forget the function registered as `name`. Raises VMValueError if there is none."""
     with _lock:
-        found = _functions.pop(name, None)
-    if found is None:
+        function = _functions.pop(name, None)
+    if function is None:
         raise VMValueError(f"no function is registered as {name!r}{nearest_names(name)}")

@@ -130,22 +130,27 @@ class _Resolver:
             if info.kind == "kernel" and info.name not in self._returning:
                 return Op(OpKind.KERNEL, None, info.name, dst, args)
             return Op(OpKind.EXTERN, None, info.name, dst, args)
-        given = builtin_args(call.args)
+        operands = builtin_args(call.args)
         if info.name == "vm.builtin.invoke_closure":
-            return Op(OpKind.INVOKE, builtin.function, info.name, dst, tuple(map(self._arg, given)))
+            return Op(
+                OpKind.INVOKE, builtin.function, info.name, dst, tuple(map(self._arg, operands))
+            )
         function: Any = builtin.function
         size_bytes = -1
         if builtin.bind is not None:
-            constants = static_values(self._program, given[builtin.dynamic :])
+            constants = static_values(self._program, operands[builtin.dynamic :])
             if not any(value is DYNAMIC for value in constants):
                 function = builtin.bind(*constants)
-                given = given[: builtin.dynamic]
+                operands = operands[: builtin.dynamic]
                 size_bytes = getattr(function, "size_bytes", -1)
-        if info.name == "vm.builtin.alloc_tensor" and len(given) == 4:
-            _, offset, _, dtype = static_values(self._program, given)
+        if info.name == "vm.builtin.alloc_tensor" and len(operands) == 4:
+            _, offset, _, dtype = static_values(self._program, operands)
             if offset is not DYNAMIC:
-                function, given = alloc_shaped_tensor_of(offset, dtype), (given[0], given[2])
-        args = tuple(map(self._arg, given))
+                function, operands = (
+                    alloc_shaped_tensor_of(offset, dtype),
+                    (operands[0], operands[2]),
+                )
+        args = tuple(map(self._arg, operands))
         if builtin.account:
             args = (self.account, *args)
         return Op(

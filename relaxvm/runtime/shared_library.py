@@ -124,8 +124,8 @@ def _linked(
             raise LinkError(
                 f"export_library: {linker} could not link the objects: {run.stderr.strip()[:2000]}"
             )
-    with open(result, "rb") as made:
-        return made.read()
+    with open(result, "rb") as linked:
+        return linked.read()
 
 
 def _with_document(library: bytes, document: Iterable[Any]) -> Iterator[Any]:

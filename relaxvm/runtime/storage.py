@@ -87,8 +87,8 @@ def extension_dtype(dtype: DataType) -> np.dtype | None:
         import ml_dtypes
     except ImportError:
         return None
-    made: np.dtype = np.dtype(getattr(ml_dtypes, str(dtype.element)))
-    return made
+    extension: np.dtype = np.dtype(getattr(ml_dtypes, str(dtype.element)))
+    return extension
 
 
 def checked_shape(shape: Any) -> tuple[int, ...]:
@@ -121,9 +121,9 @@ def aligned_empty(shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
 
 
 def aligned_copy(source: np.ndarray, storage: np.dtype | None = None) -> np.ndarray:
-    made = aligned_empty(source.shape, source.dtype if storage is None else storage)
-    made[...] = source
-    return made
+    copy = aligned_empty(source.shape, source.dtype if storage is None else storage)
+    copy[...] = source
+    return copy
 
 
 def describe_dtype(dtype: np.dtype) -> str:

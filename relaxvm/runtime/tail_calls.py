@@ -39,8 +39,8 @@ def call_circles(program: Program) -> dict[str, int]:
                 if arg.kind == ArgKind.FUNCTION and program.functions[arg.value].kind == "vm"
             )
     calls[_ANY_VALUE] = values
-    found = components(calls, calls)
-    return {name: number for number, group in enumerate(found) for name in group}
+    circles = components(calls, calls)
+    return {name: number for number, group in enumerate(circles) for name in group}
 
 
 def mark_tail_calls(ops: list[Op], caller: str, circles: Mapping[str, int]) -> None:
@@ -60,17 +60,17 @@ def mark_tail_calls(ops: list[Op], caller: str, circles: Mapping[str, int]) -> N
 
 
 def _is_returned(ops: list[Op], pc: int) -> bool:
-    held, at = ops[pc].dst, pc + 1
+    held, following = ops[pc].dst, pc + 1
     for _ in range(_MAX_FOLLOWED):
-        op = ops[at]
+        op = ops[following]
         if op.kind == OpKind.RET:
             return op.args[0] == held
         if op.kind == OpKind.GOTO:
-            at = op.target
+            following = op.target
         elif op.symbol == _MOVE and op.args[0] == held:
-            held, at = op.dst, at + 1
+            held, following = op.dst, following + 1
         elif op.kind == OpKind.KILL and op.args[0] != held:
-            at += 1
+            following += 1
         else:
             return False
     return False

@@ -68,11 +68,11 @@ def tensor_property(x: object, name: object, axis: object = None) -> int:
     of_axis = _OF_AXIS.get(name) if isinstance(name, str) else None
     if of_axis is None:
         raise VMValueError(f"tensor_property: there is no property {name!r}")
-    at = integer(axis, f"tensor_{name}_i: axis")
-    if not 0 <= at < x.ndim:
+    wanted_axis = integer(axis, f"tensor_{name}_i: axis")
+    if not 0 <= wanted_axis < x.ndim:
         raise VMValueError(
-            f"tensor_{name}_i: wanted an axis of 0 to {x.ndim - 1}, got {at}"
+            f"tensor_{name}_i: wanted an axis of 0 to {x.ndim - 1}, got {wanted_axis}"
             if x.ndim
-            else f"tensor_{name}_i: a tensor of no dimensions has no axis {at}"
+            else f"tensor_{name}_i: a tensor of no dimensions has no axis {wanted_axis}"
         )
-    return of_axis(x, at)
+    return of_axis(x, wanted_axis)

@@ -83,8 +83,8 @@ def _compile(llvm: Any, text: str) -> bytes:
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
     module.verify()
-    made: bytes = machine.emit_object(module)
-    return made
+    code: bytes = machine.emit_object(module)
+    return code
 
 
 def parse_ir(llvm: Any, text: str) -> Any:
@@ -99,11 +99,11 @@ def object_code(llvm: Any, text: str, stem: str) -> bytes:
     """`text` compiled: from the user's cache, or made now and cached."""
     versions = (llvm.llvm_version_info, llvm.get_default_triple(), sys.byteorder)
     key = repr((stem, text, versions)).encode()
-    found = _cache.get(key)
-    if found is None:
-        found = _compile(llvm, text)
-        _cache.put(key, found)
-    return found
+    code = _cache.get(key)
+    if code is None:
+        code = _compile(llvm, text)
+        _cache.put(key, code)
+    return code
 
 
 def _object_code(llvm: Any) -> bytes:
@@ -286,8 +286,8 @@ def make_fast_call(
         + shared
         + struct.pack(f"={len(kinds)}Q", *kinds)
     )
-    made: Callable[..., int | None] = pyabi.new_builtin(method, record, owner)
-    return made
+    entry: Callable[..., int | None] = pyabi.new_builtin(method, record, owner)
+    return entry
 
 
 _Wrapper = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)

@@ -37,15 +37,15 @@ DYNAMIC: Any = _Dynamic()
 
 def static_values(program: Program, args: tuple[Arg, ...]) -> list[Any]:
     """The values of the arguments that are constants; DYNAMIC for the others."""
-    found: list[Any] = []
+    values: list[Any] = []
     for kind, value in args:
         if kind == _IMMEDIATE:
-            found.append(value)
+            values.append(value)
         elif kind == _CONSTANT:
-            found.append(program.constants[value])
+            values.append(program.constants[value])
         else:
-            found.append(None if kind == _REGISTER and value == VOID else DYNAMIC)
-    return found
+            values.append(None if kind == _REGISTER and value == VOID else DYNAMIC)
+    return values
 
 
 def builtin_args(args: tuple[Arg, ...]) -> tuple[Arg, ...]:
@@ -83,7 +83,7 @@ def _verify_kernels(program: Program) -> dict[str, KernelInfo]:
 
 def _verify_table(program: Program, kernels: dict[str, KernelInfo]) -> None:
     seen: set[str] = set()
-    at = 0
+    start = 0
     for info in program.functions:
         name = info.name
         if not name or len(name) > _MAX_NAME or "\0" in name:
@@ -99,11 +99,11 @@ def _verify_table(program: Program, kernels: dict[str, KernelInfo]) -> None:
             continue
         if name in TABLE:
             raise VerifyError(f"function {name}: the name belongs to a builtin")
-        if info.start != at or info.end <= at:
+        if info.start != start or info.end <= start:
             raise VerifyError(
-                f"function {name}: wanted code from word {at} on, got {info.start} to {info.end}"
+                f"function {name}: wanted code from word {start} on, got {info.start} to {info.end}"
             )
-        at = info.end
+        start = info.end
         names = info.param_names
         if len(info.params) != len(names):
             raise VerifyError(f"function {name}: {len(names)} parameters, {len(info.params)} infos")
@@ -115,9 +115,9 @@ def _verify_table(program: Program, kernels: dict[str, KernelInfo]) -> None:
                 f"function {name}: wanted {len(names)} to {most} registers, "
                 f"got {info.register_file_size}"
             )
-    if at * 8 != len(program.code):
+    if start * 8 != len(program.code):
         raise VerifyError(
-            f"the functions cover {at} words of code, there are {len(program.code) / 8:g}"
+            f"the functions cover {start} words of code, there are {len(program.code) / 8:g}"
         )
 
 

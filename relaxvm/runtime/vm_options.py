@@ -15,9 +15,9 @@ from .vm_module import VMModule
 
 def the_device(device: Any) -> Device:
     devices = device if isinstance(device, (list, tuple)) else [cpu() if device is None else device]
-    for given in devices:
-        if not isinstance(given, Device):
-            raise VMTypeError(f"device: wanted a Device such as cpu(), got {type(given).__name__}")
+    for each in devices:
+        if not isinstance(each, Device):
+            raise VMTypeError(f"device: wanted a Device such as cpu(), got {type(each).__name__}")
     if not devices:
         raise VMValueError("device: wanted at least one Device")
     first: Device = devices[0]

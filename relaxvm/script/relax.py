@@ -283,11 +283,11 @@ _WRITTEN_WITH_OTHERS = ("call_packed", "linear", "masked_fill")
 
 def _offers(name: Any) -> bool:
     """Whether `name` is an operator or a family of operators."""
-    found = vars(op).get(name)
-    if isinstance(found, ModuleType):
+    member = vars(op).get(name)
+    if isinstance(member, ModuleType):
         # A family that somebody added has no file.
-        return found.__name__.startswith(_FAMILY) and (name in _OPERATORS or not found.__spec__)
-    return hasattr(found, "op") or (name in _OPERATORS and name in _WRITTEN_WITH_OTHERS)
+        return member.__name__.startswith(_FAMILY) and (name in _OPERATORS or not member.__spec__)
+    return hasattr(member, "op") or (name in _OPERATORS and name in _WRITTEN_WITH_OTHERS)
 
 
 _absent = submodules(__name__)

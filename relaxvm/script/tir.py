@@ -293,8 +293,8 @@ def writes(*regions: Any) -> records.Writes:
 
 def target(config: Any, host: Any = None) -> _Target:
     """A target, as a value of attributes: ``T.func_attr({"target": T.target("llvm")})``."""
-    made = _Target(config)
-    return made if host is None else made.with_host(host)
+    described = _Target(config)
+    return described if host is None else described.with_host(host)
 
 
 @statement
@@ -406,13 +406,13 @@ def thread_binding(
 @statement
 def grid(*extents: Any) -> records.Loops:
     """Nested loops, one per extent (or (begin, end))."""
-    made = []
+    loops = []
     for extent in extents:
         start, stop = extent if isinstance(extent, (tuple, list)) else (0, extent)
-        made.append(records.Loop(start, stop, "serial"))
-    if not made:
+        loops.append(records.Loop(start, stop, "serial"))
+    if not loops:
         raise TIRError("T.grid needs at least one extent")
-    return records.Loops(tuple(made))
+    return records.Loops(tuple(loops))
 
 
 # -- other statements
@@ -597,10 +597,10 @@ def index_map(
     """
     if isinstance(mapping, IndexMap):
         return mapping
-    given, _ = IndexMap.from_func_with_separators(
+    index_map_of, _ = IndexMap.from_func_with_separators(
         mapping, inverse_index_map=inverse_index_map, index_dtype=index_dtype
     )
-    return given.only_arithmetic()
+    return index_map_of.only_arithmetic()
 
 
 def Range(begin: Any, end: Any = None) -> _Range:

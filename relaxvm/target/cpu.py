@@ -45,8 +45,8 @@ def _model(target: Target) -> CpuModel:
     if vectors is None:
         machine.check()
     bits, fma = vectors or (_DEFAULT.vector_bits, _DEFAULT.fma)
-    given = target.options
-    bits = int(given.get("vector-width", bits))
+    options = target.options
+    bits = int(options.get("vector-width", bits))
     features = frozenset(f[1:] for f in machine.features.split(",") if f.startswith("+"))
     units = dot_units(machine)
     # What was asked for counts only as far as LLVM makes use of it.
@@ -58,14 +58,14 @@ def _model(target: Target) -> CpuModel:
     return CpuModel(
         architecture,
         bits,
-        int(given.get("num-vector-registers", _registers(architecture, bits))),
+        int(options.get("num-vector-registers", _registers(architecture, bits))),
         fma,
         features,
-        int(given.get("l1-cache-bytes", caches.get(1, _DEFAULT.l1_bytes))),
-        int(given.get("l2-cache-bytes", caches.get(2, _DEFAULT.l2_bytes))),
-        int(given.get("l3-cache-bytes", caches.get(3, _DEFAULT.l3_bytes))),
+        int(options.get("l1-cache-bytes", caches.get(1, _DEFAULT.l1_bytes))),
+        int(options.get("l2-cache-bytes", caches.get(2, _DEFAULT.l2_bytes))),
+        int(options.get("l3-cache-bytes", caches.get(3, _DEFAULT.l3_bytes))),
         _DEFAULT.line_bytes,
-        int(given.get("num-cores", usable_cores() if on_host else 1)),
+        int(options.get("num-cores", usable_cores() if on_host else 1)),
     )
 
 

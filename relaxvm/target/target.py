@@ -107,9 +107,9 @@ class Target(Node):
             if isinstance(options, (str, Target)) and host is None:
                 # As TVM writes it: Target("llvm -mtriple=...", "llvm").
                 options, host = None, options
-            text, given = _parse(kind_name)
-            given.update(options or {})
-            inner_host = given.pop("host", None)
+            text, stated = _parse(kind_name)
+            stated.update(options or {})
+            inner_host = stated.pop("host", None)
             host = inner_host if host is None else host
             if host is not None and not isinstance(host, Target):
                 host = Target(host)
@@ -126,10 +126,10 @@ class Target(Node):
                 f"Target: unknown kind {text!r}{hint} Known: {', '.join((*KINDS, *_ALIASES))}, "
                 "and the tags of Target.list_tags()"
             )
-        strange = [name for name in given if not isinstance(name, str)]
+        strange = [name for name in stated if not isinstance(name, str)]
         if strange:
             raise PassError(f"Target: options are named by text, got {strange[0]!r}")
-        checked = {name: _checked(name, given[name]) for name in sorted(given)}
+        checked = {name: _checked(name, stated[name]) for name in sorted(stated)}
         return text, Map(checked), host
 
     @property
@@ -184,11 +184,13 @@ class Target(Node):
 
     def export(self) -> dict[str, Any]:
         """As a dictionary that `Target` takes."""
-        made: dict[str, Any] = {"kind": self.kind_name}
-        made.update({k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()})
+        exported: dict[str, Any] = {"kind": self.kind_name}
+        exported.update(
+            {k: list(v) if isinstance(v, tuple) else v for k, v in self.options.items()}
+        )
         if self.host is not None:
-            made["host"] = self.host.export()
-        return made
+            exported["host"] = self.host.export()
+        return exported
 
     def with_host(self, host: Any) -> Target:
         """This target, called from `host`."""
@@ -252,12 +254,12 @@ class Target(Node):
                 of, host = Target.check_and_update_host_consist(of, host)
                 whole.update({of: what} if target_is_dict_key else {what: of})
             return whole, host
-        made = Target(target)
-        if host is None or made.host is host:
-            return made, made.host
-        if made.host is not None:
-            raise PassError(f"Target: {made} has a host of its own, which is not {host}")
-        return made.with_host(host), host
+        called = Target(target)
+        if host is None or called.host is host:
+            return called, called.host
+        if called.host is not None:
+            raise PassError(f"Target: {called} has a host of its own, which is not {host}")
+        return called.with_host(host), host
 
     @staticmethod
     def from_device(device: Any) -> Target:
@@ -275,35 +277,33 @@ class Target(Node):
         return dict(_TAGS)
 
 
-def _parse(given: Any) -> tuple[str, dict[str, Any]]:
+def _parse(text: Any) -> tuple[str, dict[str, Any]]:
     """(kind, options) of text, a dictionary or a Target."""
-    if isinstance(given, Target):
-        return given.kind_name, {
-            **given.options,
-            **({"host": given.host} if given.host is not None else {}),
+    if isinstance(text, Target):
+        return text.kind_name, {
+            **text.options,
+            **({"host": text.host} if text.host is not None else {}),
         }
-    if isinstance(given, str) and given.lstrip().startswith("{"):
+    if isinstance(text, str) and text.lstrip().startswith("{"):
         try:
-            given = json.loads(given)
+            text = json.loads(text)
         except (ValueError, RecursionError) as error:
             raise PassError(f"Target: not JSON: {error}") from None
-    if isinstance(given, Mapping):
-        options: dict[str, Any] = dict(given)
+    if isinstance(text, Mapping):
+        options: dict[str, Any] = dict(text)
         kind = options.pop("kind", None)
         if not isinstance(kind, str):
-            raise PassError(f'Target: the dictionary has no "kind"; got {sorted(map(str, given))}')
+            raise PassError(f'Target: the dictionary has no "kind"; got {sorted(map(str, text))}')
         name, more = _parse(kind)
         return name, {**more, **options}
-    if not isinstance(given, str):
-        raise PassError(
-            f"Target: wanted text, a dictionary or a Target, got {type(given).__name__}"
-        )
-    if len(given) > _MOST_TEXT:
-        raise PassError(f"Target: a text of {len(given)} characters; at most {_MOST_TEXT}")
+    if not isinstance(text, str):
+        raise PassError(f"Target: wanted text, a dictionary or a Target, got {type(text).__name__}")
+    if len(text) > _MOST_TEXT:
+        raise PassError(f"Target: a text of {len(text)} characters; at most {_MOST_TEXT}")
     try:
-        words = shlex.split(given)
+        words = shlex.split(text)
     except ValueError as error:
-        raise PassError(f"Target: {given!r}: {error}") from None
+        raise PassError(f"Target: {text!r}: {error}") from None
     if not words:
         raise PassError('Target: the text is empty; wanted one such as "llvm -mcpu=haswell"')
     options = {}

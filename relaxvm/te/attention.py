@@ -70,13 +70,17 @@ def attention(
     product = _products(queries, k, rows)
 
     def score_of(b: Any, h: Any, io: Any, ii: Any, j: Any) -> PrimExpr:
-        made, (head, i) = product(b, h, io, ii, j), rows.query(h, io, ii)
+        score_value, (head, i) = product(b, h, io, ii, j), rows.query(h, io, ii)
         if score is not None:
-            made = score(b, head, i, j, made)
+            score_value = score(b, head, i, j, score_value)
         if bias is not None:
             places = zip(bias.shape, (b, head, i, j)[4 - bias.ndim :])
-            made = made + cast(wide, bias(*(_only(n, x) for n, x in places)))
-        return made if seen is None else Select(seen(i, j), made, const(float("-inf"), wide))
+            score_value = score_value + cast(wide, bias(*(_only(n, x) for n, x in places)))
+        return (
+            score_value
+            if seen is None
+            else Select(seen(i, j), score_value, const(float("-inf"), wide))
+        )
 
     plain = bias is None and seen is None and score is None
     scores = product if plain else compute((*rows.shape, t), score_of, "scores")
@@ -192,14 +196,14 @@ def _products(queries: Tensor, k: Any, rows: _Rows) -> Callable[..., PrimExpr]:
         return if_then_else(j < t, cast(wide, k(b, j, h, d)), const(0, wide))
 
     keys = compute((batch, heads, panels, depth, panel), fill, "keys")
-    made = compute(
+    products = compute(
         (*rows.shape, panels, panel),
         lambda b, h, io, ii, jo, ji: te_sum(
             queries(b, h, io, ii, axis.var) * keys(b, rows.key(h), jo, axis.var, ji), axis=axis
         ),
         "product",
     )
-    return lambda *at: made(*at[:4], floordiv(at[4], panel), floormod(at[4], panel))
+    return lambda *index: products(*index[:4], floordiv(index[4], panel), floormod(index[4], panel))
 
 
 def _panel(t: PrimExpr) -> int:

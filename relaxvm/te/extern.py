@@ -128,10 +128,10 @@ def _told(x: Any) -> str:
     return f"({', '.join(map(str, x.shape))}) {x.dtype}"
 
 
-def _buffers(given: Any) -> list[Buffer]:
-    if given is None:
+def _buffers(declared: Any) -> list[Buffer]:
+    if declared is None:
         return []
-    buffers = [given] if isinstance(given, Buffer) else list(given)
+    buffers = [declared] if isinstance(declared, Buffer) else list(declared)
     for b in buffers:
         if not isinstance(b, Buffer):
             raise TIRError(f"extern: wanted buffers, got {type(b).__name__}")

@@ -97,11 +97,11 @@ def comm_reducer(
     quantities. Of expressions only, f(a, b, ...) is their combination.
     """
 
-    def reducer(expr: Any, *given: Any, **named: Any) -> Any:
-        if given and "axis" not in named and not isinstance(given[0], (IterVar, list, tuple)):
-            others = [e for e in (*given, *named.values()) if e is not None]
+    def reducer(expr: Any, *operands: Any, **named: Any) -> Any:
+        if operands and "axis" not in named and not isinstance(operands[0], (IterVar, list, tuple)):
+            others = [e for e in (*operands, *named.values()) if e is not None]
             return functools.reduce(lambda a, b: fcombine(*match(a, b)), others, as_expr(expr))
-        return reduce_over(expr, *given, **named)
+        return reduce_over(expr, *operands, **named)
 
     def reduce_over(expr: Any, axis: Any, where: Any = None, init: Any = None) -> Any:
         several = isinstance(expr, (tuple, list))

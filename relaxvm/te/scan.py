@@ -73,8 +73,8 @@ def scan(
     return outputs[0] if len(outputs) == 1 else outputs
 
 
-def _listed(given: Any) -> list[Tensor]:
-    return [] if given is None else [given] if isinstance(given, Tensor) else list(given)
+def _listed(tensors: Any) -> list[Tensor]:
+    return [] if tensors is None else [tensors] if isinstance(tensors, Tensor) else list(tensors)
 
 
 def _alike(a: Sequence[PrimExpr], b: Sequence[PrimExpr]) -> bool:

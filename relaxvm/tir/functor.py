@@ -199,8 +199,8 @@ def _changed(value: Any, change: Callable[[Any], Any]) -> Any:
     if isinstance(value, (Stmt, PrimExpr)):
         return change(value)
     if isinstance(value, tuple):
-        made = tuple(_changed(each, change) for each in value)
-        return value if all(a is b for a, b in zip(made, value)) else made
+        changed = tuple(_changed(each, change) for each in value)
+        return value if all(a is b for a, b in zip(changed, value)) else changed
     return value if value is None else _with_parts(value, change)
 
 

@@ -123,12 +123,12 @@ class IndexMap(Node):
 
         ndim  the number of indices, where the function takes ``*indices``
         """
-        made, separators = IndexMap.from_func_with_separators(
+        index_map, separators = IndexMap.from_func_with_separators(
             mapping_function, ndim, inverse_index_map, index_dtype=index_dtype
         )
         if separators:
             raise IndexMapError("index_map: use from_func_with_separators for axis separators")
-        return made
+        return index_map
 
     @staticmethod
     def from_func_with_separators(
@@ -406,8 +406,8 @@ class IndexMap(Node):
         simplify = Analyzer(wrap=False).simplify
         results = []
         for v in self.initial_indices:
-            found = values.get(v, const(0, v.dtype))
-            results.append(simplify(cast(v.dtype, found) - offsets.get(v, 0)))
+            solved = values.get(v, const(0, v.dtype))
+            results.append(simplify(cast(v.dtype, solved) - offsets.get(v, 0)))
         return IndexMap(final, results)
 
     def _inverse_given(self, shape: Sequence[Any]) -> IndexMap | None:
@@ -677,9 +677,9 @@ def _from_data(
     data: Any, variables: dict[str, Var], dtype: DataType, size: Callable[[str], Any] | None
 ) -> PrimExpr:
     if isinstance(data, str):
-        found = size(data) if data.startswith("$") and size is not None else variables.get(data)
-        if isinstance(found, PrimExpr):
-            return found
+        variable = size(data) if data.startswith("$") and size is not None else variables.get(data)
+        if isinstance(variable, PrimExpr):
+            return variable
     if isinstance(data, float):
         return const(data, "float64")
     if isinstance(data, int):
@@ -707,7 +707,7 @@ def _offsets(exprs: Sequence[PrimExpr], variables: Sequence[Var]) -> dict[Var, i
     """What is added to a variable before it is cut into digits, where that is one positive number
     everywhere.
     """
-    found: dict[Var, set[int]] = {}
+    offsets: dict[Var, set[int]] = {}
     for e in exprs:
         for n in walk(e):
             if isinstance(n, (FloorDiv, FloorMod)):
@@ -715,8 +715,8 @@ def _offsets(exprs: Sequence[PrimExpr], variables: Sequence[Var]) -> dict[Var, i
                 added = number_of(a.b) if isinstance(a, Add) else 0
                 v = a.a if isinstance(a, Add) else a
                 if isinstance(v, Var) and isinstance(added, int):
-                    found.setdefault(v, set()).add(added)
-    return {v: min(f) for v, f in found.items() if v in variables and len(f) == 1 and min(f) > 0}
+                    offsets.setdefault(v, set()).add(added)
+    return {v: min(f) for v, f in offsets.items() if v in variables and len(f) == 1 and min(f) > 0}
 
 
 def _top(mapper: IterMapper, total: IterSumExpr) -> Any:

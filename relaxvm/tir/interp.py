@@ -295,10 +295,10 @@ _cache: weakref.WeakKeyDictionary[PrimFunc, _Compiled] = weakref.WeakKeyDictiona
 
 
 def _compiled(func: PrimFunc) -> _Compiled:
-    found = _cache.get(func)
-    if found is None:
-        found = _cache[func] = _compile(func)
-    return found
+    compiled = _cache.get(func)
+    if compiled is None:
+        compiled = _cache[func] = _compile(func)
+    return compiled
 
 
 def _compile(func: PrimFunc) -> _Compiled:

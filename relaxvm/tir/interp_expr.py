@@ -101,10 +101,10 @@ class ExprCompiler:
 
     def slot_of(self, thing: Node) -> int:
         """The slot of a variable or buffer."""
-        found = self._slots.get(id(thing))
-        if found is None:
-            found = self._slots[id(thing)] = (thing, self.new_slot())
-        return found[1]
+        entry = self._slots.get(id(thing))
+        if entry is None:
+            entry = self._slots[id(thing)] = (thing, self.new_slot())
+        return entry[1]
 
     def define(self, thing: Node) -> int:
         """The slot of a variable or buffer that is defined from here on."""
@@ -550,11 +550,11 @@ class _Expression:
 
         def make(index: Run, limit: Run) -> Run:
             def run(env: Frame) -> Any:
-                at, end = index(env), limit(env)
-                for i in at if lanes > 1 else (at,):
+                position, end = index(env), limit(env)
+                for i in position if lanes > 1 else (position,):
                     if not 0 <= i < end:
                         raise VMValueError(f"{where}: {bound_failure(name)}: {i} of 0..{end - 1}")
-                return at
+                return position
 
             return run
 
@@ -576,10 +576,10 @@ class _Expression:
         def make(*indices: Run) -> Run:
             def run(env: Frame) -> Any:
                 array, memory = view(env), pointer(env)
-                at = tuple(i(env) for i in indices)
-                find_element(where, "address_of", load.buffer, array, at)
+                position = tuple(i(env) for i in indices)
+                find_element(where, "address_of", load.buffer, array, position)
                 start = _address(array) - _address(memory)
-                return memory[start + sum(i * s for i, s in zip(at, array.strides)) :]
+                return memory[start + sum(i * s for i, s in zip(position, array.strides)) :]
 
             return run
 
@@ -621,8 +621,8 @@ class _Expression:
         views = {i: self.owner.view(a) for i, a in enumerate(n.args) if isinstance(a, Buffer)}
         scalars = [a for a in n.args if not isinstance(a, Buffer)]
 
-        def make(*given: Run) -> Run:
-            rest = iter(given)
+        def make(*operands: Run) -> Run:
+            rest = iter(operands)
             args = [views[i] if i in views else next(rest) for i in range(len(n.args))]
             return self.owner.call_function(n.op, args, [a.dtype for a in n.args], n.dtype)
 
@@ -706,38 +706,38 @@ def _address(array: np.ndarray) -> int:
 
 
 def find_element(
-    where: str, what: str, buffer: Buffer, array: np.ndarray, at: tuple[int, ...]
+    where: str, what: str, buffer: Buffer, array: np.ndarray, place: tuple[int, ...]
 ) -> None:
-    """Raise VMValueError unless `at` is an element of the view `array` of `buffer`."""
-    for axis, (i, extent) in enumerate(zip(at, array.shape)):
+    """Raise VMValueError unless `place` is an element of the view `array` of `buffer`."""
+    for axis, (i, extent) in enumerate(zip(place, array.shape)):
         if not 0 <= i < extent:
             shape = array.shape[: buffer.ndim]
             raise VMValueError(
-                f"{where}: {what} of {buffer.name}[{', '.join(map(str, at))}] is out of bounds: "
+                f"{where}: {what} of {buffer.name}[{', '.join(map(str, place))}] is out of bounds: "
                 f"axis {axis} of shape {shape} has the indices 0..{extent - 1}"
             )
 
 
-def _read_int(array: np.ndarray, at: tuple[int, ...]) -> Any:
-    return array.item(at)
+def _read_int(array: np.ndarray, position: tuple[int, ...]) -> Any:
+    return array.item(position)
 
 
-def _read_bfloat16(array: np.ndarray, at: tuple[int, ...]) -> Any:
-    return bfloat16_values()[array.item(at)]
+def _read_bfloat16(array: np.ndarray, position: tuple[int, ...]) -> Any:
+    return bfloat16_values()[array.item(position)]
 
 
 def _float8_access(dtype: DataType) -> tuple[Any, Any]:
-    def read(array: np.ndarray, at: tuple[int, ...]) -> Any:
-        return lane_of_bits(array.item(at)[0], dtype)
+    def read(array: np.ndarray, position: tuple[int, ...]) -> Any:
+        return lane_of_bits(array.item(position)[0], dtype)
 
-    def write(array: np.ndarray, at: tuple[int, ...], value: Any) -> None:
-        array[at] = bytes([lane_bits(value, dtype)])
+    def write(array: np.ndarray, position: tuple[int, ...], value: Any) -> None:
+        array[position] = bytes([lane_bits(value, dtype)])
 
     return read, write
 
 
-def _write_bfloat16(array: np.ndarray, at: tuple[int, ...], value: Any) -> None:
-    array[at] = bfloat16_bits(value)
+def _write_bfloat16(array: np.ndarray, position: tuple[int, ...], value: Any) -> None:
+    array[position] = bfloat16_bits(value)
 
 
 def view_storage(dtype: DataType) -> tuple[Callable[..., Any], Callable[..., None]]:
@@ -765,13 +765,13 @@ def _load(where: str, n: BufferLoad, view: Run, indices: tuple[Run, ...]) -> Run
     if n.dtype.lanes == 1:
 
         def run(env: Frame) -> Any:
-            array, at = view(env), tuple([i(env) for i in indices])
+            array, position = view(env), tuple([i(env) for i in indices])
             try:
-                if at and min(at) < 0:
+                if position and min(position) < 0:
                     raise IndexError
-                return read(array, at)
+                return read(array, position)
             except IndexError:
-                find_element(where, "load", n.buffer, array, at)
+                find_element(where, "load", n.buffer, array, position)
                 raise
 
         return run
@@ -780,9 +780,9 @@ def _load(where: str, n: BufferLoad, view: Run, indices: tuple[Run, ...]) -> Run
     def run_vector(env: Frame) -> list[Any]:
         array, values = view(env), [i(env) for i in indices]
         out = []
-        for at in lanes_at(n.indices, values, lanes):
-            find_element(where, "load", n.buffer, array, at)
-            places = [at] if inner == 1 else [(*at, k) for k in range(inner)]
+        for position in lanes_at(n.indices, values, lanes):
+            find_element(where, "load", n.buffer, array, position)
+            places = [position] if inner == 1 else [(*position, k) for k in range(inner)]
             out.extend([read(array, place) for place in places])
         return out
 

@@ -98,20 +98,20 @@ def array_of(where: str, name: str, dtype: DataType, value: Any) -> np.ndarray:
     Takes numpy arrays and objects with `.numpy()`; bfloat16 comes as its bits in uint16.
     """
     convert = getattr(value, "numpy", None)
-    given = convert() if callable(convert) else value
-    if not isinstance(given, np.ndarray):
+    array = convert() if callable(convert) else value
+    if not isinstance(array, np.ndarray):
         raise VMTypeError(
             f"{where}: parameter {name}: wanted an array of {dtype}, got {type(value).__name__}"
         )
     wanted = to_numpy_dtype(dtype)
-    if dtype.is_bits and given.dtype.name == str(dtype.element):
-        given = given.view(wanted)
-    if given.dtype != wanted:
+    if dtype.is_bits and array.dtype.name == str(dtype.element):
+        array = array.view(wanted)
+    if array.dtype != wanted:
         hint = " (the bits of bfloat16)" if dtype.is_bfloat else ""
         raise VMTypeError(
-            f"{where}: parameter {name}: wanted an array of {wanted}{hint}, got {given.dtype}"
+            f"{where}: parameter {name}: wanted an array of {wanted}{hint}, got {array.dtype}"
         )
-    return np.asarray(given)
+    return np.asarray(array)
 
 
 def memory_of(where: str, name: str, array: np.ndarray) -> np.ndarray:

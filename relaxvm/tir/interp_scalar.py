@@ -316,10 +316,10 @@ def lane_intrinsic(name: str, dtype: DataType) -> Meaning:
     """The intrinsic `name` on lanes whose first has the element type `dtype`. Raises TIRError if
     there is none.
     """
-    made = _lane_intrinsic(name, dtype)
-    if made is None:
+    meaning = _lane_intrinsic(name, dtype)
+    if meaning is None:
         raise TIRError(f"the interpreter has no meaning for tir.{name} of {dtype}")
-    return made
+    return meaning
 
 
 @functools.cache

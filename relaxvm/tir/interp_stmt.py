@@ -183,13 +183,13 @@ class StmtCompiler(ExprCompiler):
             return self._store_vector(s, view, indices, value, write)
 
         def run(env: Frame) -> None:
-            array, at, stored = view(env), tuple([i(env) for i in indices]), value(env)
+            array, position, stored = view(env), tuple([i(env) for i in indices]), value(env)
             try:
-                if at and min(at) < 0:
+                if position and min(position) < 0:
                     raise IndexError
-                write(array, at, stored)
+                write(array, position, stored)
             except IndexError:
-                find_element(where, "store", s.buffer, array, at)
+                find_element(where, "store", s.buffer, array, position)
                 raise
             except ValueError:
                 _refuse_read_only(where, s.buffer, array)
@@ -202,9 +202,9 @@ class StmtCompiler(ExprCompiler):
         lanes = s.value.dtype.lanes // inner
 
         def run(env: Frame) -> None:
-            array, at = view(env), [i(env) for i in indices]
+            array, positions = view(env), [i(env) for i in indices]
             stored = value(env)
-            places = lanes_at(s.indices, at, lanes)
+            places = lanes_at(s.indices, positions, lanes)
             for place in places:
                 find_element(where, "store", s.buffer, array, place)
             _refuse_read_only(where, s.buffer, array)
@@ -453,8 +453,8 @@ class StmtCompiler(ExprCompiler):
 
         def run(env: Frame) -> None:
             shape = tuple([e(env) for e in extents])
-            made = allocate(where, s.buffer_var.name, s.dtype, shape) if condition(env) else empty
-            env[slot] = made
+            memory = allocate(where, s.buffer_var.name, s.dtype, shape) if condition(env) else empty
+            env[slot] = memory
 
         return [run, *self.late_views(s.buffer_var)]
 

@@ -83,24 +83,24 @@ class BufferVar:
 
     def _indices(self, index: Any) -> tuple[PrimExpr, ...]:
         shape = self._buffer.shape
-        given = [as_expr(i) for i in (index if isinstance(index, tuple) else (index,))]
+        indices = [as_expr(i) for i in (index if isinstance(index, tuple) else (index,))]
         lanes = self.dtype.lanes
-        if len(given) == 1 and len(shape) > 1:
-            rest, given = given[0] * lanes, []
+        if len(indices) == 1 and len(shape) > 1:
+            rest, indices = indices[0] * lanes, []
             for extent in reversed(shape[1:]):
                 size = cast(rest.dtype, extent)
-                given.insert(0, rest % size)
+                indices.insert(0, rest % size)
                 rest = rest // size
-            given.insert(0, rest)
-        elif len(given) != len(shape):
+            indices.insert(0, rest)
+        elif len(indices) != len(shape):
             raise TIRError(
-                f"{self._buffer.name} has {len(shape)} dimensions, got {len(given)} indices"
+                f"{self._buffer.name} has {len(shape)} dimensions, got {len(indices)} indices"
             )
-        elif lanes > 1 and given:
-            given[-1] = given[-1] * lanes
+        elif lanes > 1 and indices:
+            indices[-1] = indices[-1] * lanes
         if lanes > 1:
-            given[-1] = Ramp(given[-1], const(1, given[-1].dtype), lanes)
-        return tuple(given)
+            indices[-1] = Ramp(indices[-1], const(1, indices[-1].dtype), lanes)
+        return tuple(indices)
 
     def __getitem__(self, index: Any) -> BufferLoad:
         return BufferLoad(self._buffer, self._indices(index))

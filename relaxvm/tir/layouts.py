@@ -27,14 +27,14 @@ class Layout:
     def __init__(self, name: str) -> None:
         self.name = name
         self.parts: list[tuple[str, int]] = []
-        at = 0
-        while at < len(name):
-            found = _PART.match(name, at)
-            if found is None:
+        position = 0
+        while position < len(name):
+            part = _PART.match(name, position)
+            if part is None:
                 raise TIRError(f"wanted a layout such as NCHW, NHWC or NCHW4c, got {name!r}")
-            upper, block, lower = found.groups()
+            upper, block, lower = part.groups()
             self.parts.append((upper, 0) if upper else (lower, int(block)))
-            at = found.end()
+            position = part.end()
         self.blocks = {letter.upper(): b for letter, b in self.parts if b}
         self.plain = [letter for letter, b in self.parts if not b]
         lowers = [letter for letter, b in self.parts if b]
@@ -55,8 +55,8 @@ class Layout:
     def __len__(self) -> int:
         return self.ndim
 
-    def __getitem__(self, at: int) -> str:
-        return self.parts[at][0]
+    def __getitem__(self, axis: int) -> str:
+        return self.parts[axis][0]
 
     def __iter__(self) -> Iterator[str]:
         return (letter for letter, _ in self.parts)
@@ -81,11 +81,11 @@ class Layout:
         """The size of the block of an axis (of either case); -1 if it has none."""
         return self.blocks.get(axis.upper(), -1)
 
-    def index(self, at: Mapping[str, PrimExpr]) -> list[PrimExpr]:
+    def index(self, positions: Mapping[str, PrimExpr]) -> list[PrimExpr]:
         """The indices of the element at these plain positions."""
         indices: list[PrimExpr] = []
         for letter, block in self.parts:
-            value = at[letter.upper()]
+            value = positions[letter.upper()]
             own = self.blocks.get(letter.upper())
             if block:
                 indices.append(FloorMod(value, const(block, value.dtype)))
@@ -152,10 +152,10 @@ def bijective_layout(src_layout: Layout | str, dst_layout: Layout | str) -> Bije
 
 
 def _exprs(of: Layout, values: Sequence[Any], what: str) -> list[PrimExpr]:
-    made = [as_expr(v) for v in values]
-    if len(made) != of.ndim:
-        raise TIRError(f"layout {of.name}: {what} has {of.ndim} dimensions, got {len(made)}")
-    return made
+    exprs = [as_expr(v) for v in values]
+    if len(exprs) != of.ndim:
+        raise TIRError(f"layout {of.name}: {what} has {of.ndim} dimensions, got {len(exprs)}")
+    return exprs
 
 
 def _index(src: Layout, dst: Layout, index: Sequence[Any]) -> list[PrimExpr]:
@@ -170,14 +170,16 @@ def _shape(src: Layout, dst: Layout, shape: Sequence[Any]) -> list[PrimExpr]:
     sizes: dict[str, PrimExpr] = {
         a: d * src.blocks.get(a, 1) for (a, b), d in zip(src.parts, dims) if not b
     }
-    made = []
+    converted = []
     for letter, block in dst.parts:
         if block:
-            made.append(const(block, dims[0].dtype))
+            converted.append(const(block, dims[0].dtype))
         else:
             own = dst.blocks.get(letter, 1)
-            made.append(_folded((sizes[letter] + (own - 1)) // own if own > 1 else sizes[letter]))
-    return made
+            converted.append(
+                _folded((sizes[letter] + (own - 1)) // own if own > 1 else sizes[letter])
+            )
+    return converted
 
 
 def _folded(e: PrimExpr) -> PrimExpr:

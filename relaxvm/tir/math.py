@@ -239,20 +239,20 @@ def _log_of(f: Formula, k: PrimExpr, part: PrimExpr, base: float) -> PrimExpr:
     exponent = f.to(F64, f.to(I32, k))
     scale = 1.0 / math.log(base)
     if base == math.e:
-        made = Add(Mul(exponent, f.const(math.log(2.0), F64)), near)
+        total = Add(Mul(exponent, f.const(math.log(2.0), F64)), near)
     else:
         whole = Mul(exponent, f.const(math.log(2.0) * scale, F64))
-        made = Add(whole, Mul(near, f.const(scale, F64)))
-    return f.to(F32, made)
+        total = Add(whole, Mul(near, f.const(scale, F64)))
+    return f.to(F32, total)
 
 
-def _log_edges(f: Formula, made: PrimExpr, x: PrimExpr, zero_at: float) -> PrimExpr:
-    """`made` but for infinity and NaN, the pole at `zero_at`, and what lies below it."""
+def _log_edges(f: Formula, value: PrimExpr, x: PrimExpr, zero_at: float) -> PrimExpr:
+    """`value` but for infinity and NaN, the pole at `zero_at`, and what lies below it."""
     infinity = f.const(math.inf)
     pole = f.const(zero_at)
-    made = Select(LT(x, infinity), made, x)
-    made = Select(EQ(x, pole), f.const(-math.inf), made)
-    return Select(LT(x, pole), f.const(math.nan), made)
+    value = Select(LT(x, infinity), value, x)
+    value = Select(EQ(x, pole), f.const(-math.inf), value)
+    return Select(LT(x, pole), f.const(math.nan), value)
 
 
 def _logarithm(base: float) -> Callable[[Formula, PrimExpr], PrimExpr]:
@@ -269,8 +269,8 @@ def _log1p(f: Formula, x: PrimExpr) -> PrimExpr:
     k, part = split_power(f, f.let("more", Add(wide, f.const(1.0, F64))))
     # Near 0 the sum has lost digits that x still has.
     part = f.let("near", Select(EQ(k, f.const(0, I64)), wide, part))
-    made = f.let("log", _log_of(f, k, part, math.e))
-    return Select(EQ(x, f.const(0.0)), x, _log_edges(f, made, x, -1.0))
+    value = f.let("log", _log_of(f, k, part, math.e))
+    return Select(EQ(x, f.const(0.0)), x, _log_edges(f, value, x, -1.0))
 
 
 # -- sine and cosine: the argument is reduced exactly in integers ----------------------------------

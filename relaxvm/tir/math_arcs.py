@@ -183,27 +183,27 @@ def _asinh(f: Formula, x: PrimExpr) -> PrimExpr:
     square = f.let("square", Mul(size, size))
     root = call_intrinsic("sqrt", Add(one, square))
     v = f.let("v", Add(size, Div(square, Add(one, root))))
-    made = Select(LT(size, f.const(math.inf, F64)), _log_of_more(f, v), size)
-    return _signed(f, made, x)
+    value = Select(LT(size, f.const(math.inf, F64)), _log_of_more(f, v), size)
+    return _signed(f, value, x)
 
 
 def _acosh(f: Formula, x: PrimExpr) -> PrimExpr:
     wide, _ = _wide(f, x)
     t = f.let("t", Sub(wide, f.const(1.0, F64)))
     root = call_intrinsic("sqrt", f.muladd(t, t, Add(t, t)))
-    made = f.to(F32, _log_of_more(f, f.let("v", Add(t, root))))
-    made = Select(LT(x, f.const(math.inf)), made, x)
-    return Select(LT(x, f.const(1.0)), f.const(math.nan), made)
+    value = f.to(F32, _log_of_more(f, f.let("v", Add(t, root))))
+    value = Select(LT(x, f.const(math.inf)), value, x)
+    return Select(LT(x, f.const(1.0)), f.const(math.nan), value)
 
 
 def _atanh(f: Formula, x: PrimExpr) -> PrimExpr:
     _, size = _wide(f, x)
     one = f.const(1.0, F64)
     v = f.let("v", Div(Add(size, size), Sub(one, size)))
-    made: PrimExpr = Mul(_log_of_more(f, v), f.const(0.5, F64))
-    made = Select(EQ(size, one), f.const(math.inf, F64), made)
-    made = Select(LE(size, one), made, f.const(math.nan, F64))
-    return _signed(f, made, x)
+    value: PrimExpr = Mul(_log_of_more(f, v), f.const(0.5, F64))
+    value = Select(EQ(size, one), f.const(math.inf, F64), value)
+    value = Select(LE(size, one), value, f.const(math.nan, F64))
+    return _signed(f, value, x)
 
 
 ARCS: dict[str, Callable[[Formula, PrimExpr], PrimExpr]] = {

@@ -176,8 +176,8 @@ def _binary_int(name: str, meaning: str, build: Any = call_intrinsic) -> Callabl
     def function(x: Any, y: Any) -> PrimExpr:
         x, y = match(x, y)
         _need_int(name, x, y)
-        made: PrimExpr = build(name, x, y)
-        return made
+        result: PrimExpr = build(name, x, y)
+        return result
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{meaning}, of integers or bools. Raises TIRError for other dtypes."
@@ -325,13 +325,13 @@ def max(*values: Any) -> PrimExpr:
 
 def all(*conditions: Any) -> PrimExpr:
     """Whether every condition holds; later ones are not evaluated after a false one."""
-    given = (
+    parts = (
         conditions[0]
         if len(conditions) == 1 and isinstance(conditions[0], (tuple, list))
         else conditions
     )
     result: PrimExpr | None = None
-    for each in given:
+    for each in parts:
         condition = as_condition(each)
         result = condition if result is None else And(result, condition)
     return const(True, "bool") if result is None else result
@@ -339,13 +339,13 @@ def all(*conditions: Any) -> PrimExpr:
 
 def any(*conditions: Any) -> PrimExpr:
     """Whether some condition holds; later ones are not evaluated after a true one."""
-    given = (
+    parts = (
         conditions[0]
         if len(conditions) == 1 and isinstance(conditions[0], (tuple, list))
         else conditions
     )
     result: PrimExpr | None = None
-    for each in given:
+    for each in parts:
         condition = as_condition(each)
         result = condition if result is None else Or(result, condition)
     return const(False, "bool") if result is None else result
@@ -494,12 +494,12 @@ def _half(name: str, dtype: str, vector: Any) -> PrimExpr:
 def vectorcombine(dtype: str, low: Any, high: Any) -> PrimExpr:
     """Two vectors one after the other."""
     low, high = as_expr(low), as_expr(high)
-    made = Shuffle((low, high), tuple(const(k) for k in range(low.dtype.lanes + high.dtype.lanes)))
-    if made.dtype is not as_dtype(dtype):
+    whole = Shuffle((low, high), tuple(const(k) for k in range(low.dtype.lanes + high.dtype.lanes)))
+    if whole.dtype is not as_dtype(dtype):
         raise TIRError(
-            f"vectorcombine: {low.dtype} and {high.dtype} make {made.dtype}, not {dtype}"
+            f"vectorcombine: {low.dtype} and {high.dtype} make {whole.dtype}, not {dtype}"
         )
-    return made
+    return whole
 
 
 def broadcast(value: Any, lanes: int) -> PrimExpr:

@@ -145,10 +145,10 @@ class Buffer(Node):
 
     def __getitem__(self, indices: Any) -> Any:
         """A load of one element (or, with slices of constant step 1, a `BufferRegion`)."""
-        given = indices if isinstance(indices, tuple) else (indices,)
-        if any(isinstance(i, slice) for i in given):
+        index = indices if isinstance(indices, tuple) else (indices,)
+        if any(isinstance(i, slice) for i in index):
             ranges = []
-            for i, extent in zip(given, self.shape):
+            for i, extent in zip(index, self.shape):
                 if isinstance(i, slice):
                     if i.step not in (None, 1):
                         raise TIRError(f"a region of buffer {self.name} has step 1, got {i.step}")
@@ -158,7 +158,7 @@ class Buffer(Node):
                 else:
                     ranges.append(Range.from_min_extent(as_expr(i), const(1, as_expr(i).dtype)))
             return BufferRegion(self, tuple(ranges))
-        return BufferLoad(self, given)
+        return BufferLoad(self, index)
 
     # Without this, Python would iterate by indexing, for ever.
     __iter__ = None

@@ -251,12 +251,12 @@ def strided_set(a: Tensor, v: Tensor, begin: Any, end: Any, strides: Any = None)
     """
     inside_of = scalar_ops.all
 
-    def numbers(given: Any) -> list[Any]:
-        if not isinstance(given, Tensor):
-            return list(given)
-        if given.ndim != 1 or not isinstance(given.shape[0], IntImm):
-            raise TIRError(f"strided_set: wanted a tensor of one known axis, got {given.shape}")
-        return [given(k) for k in range(given.shape[0].value)]
+    def numbers(bound: Any) -> list[Any]:
+        if not isinstance(bound, Tensor):
+            return list(bound)
+        if bound.ndim != 1 or not isinstance(bound.shape[0], IntImm):
+            raise TIRError(f"strided_set: wanted a tensor of one known axis, got {bound.shape}")
+        return [bound(k) for k in range(bound.shape[0].value)]
 
     begins, ends = numbers(begin), numbers(end)
     steps = [1] * len(begins) if strides is None else numbers(strides)
@@ -280,7 +280,7 @@ def strided_set(a: Tensor, v: Tensor, begin: Any, end: Any, strides: Any = None)
 
     def element(*index: PrimExpr) -> PrimExpr:
         places = [place(*each) for each in zip(index, a.shape, begins, ends, steps)]
-        chosen = v(*(at for _, at in places), *index[len(places) :])
+        chosen = v(*(offset for _, offset in places), *index[len(places) :])
         return scalar_ops.if_then_else(
             inside_of(*(inside for inside, _ in places)), chosen, a(*index)
         )

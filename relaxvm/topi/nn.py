@@ -152,14 +152,14 @@ def _conv(
     )
 
 
-def _padding(padding: str, at: list[int], kernel: Any, dilation: Any) -> Any:
+def _padding(padding: str, spatial: list[int], kernel: Any, dilation: Any) -> Any:
     """TVM's words for it: "SAME" keeps the size for a stride of 1, "VALID" pads nothing."""
     if padding not in ("SAME", "VALID"):
         raise TIRError(f"padding: wanted numbers, 'SAME' or 'VALID', got {padding!r}")
     if padding == "VALID":
-        return [0] * len(at)
-    steps = [dilation] * len(at) if isinstance(dilation, int) else list(dilation)
-    sizes = [get_const_int(sizes_of(kernel)[k]) for k in at]
+        return [0] * len(spatial)
+    steps = [dilation] * len(spatial) if isinstance(dilation, int) else list(dilation)
+    sizes = [get_const_int(sizes_of(kernel)[k]) for k in spatial]
     whole = [(s - 1) * d for s, d in zip(sizes, steps)]
     before = [(w + 1) // 2 for w in whole]
     return [*before, *(w - b for w, b in zip(whole, before))]

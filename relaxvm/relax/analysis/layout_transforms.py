@@ -37,32 +37,32 @@ def suggest_layout_transforms(
             f"for {len(func.params)} parameters"
         )
     known: dict[Buffer, IndexMap] = {}
-    for param, given in zip(outputs, write_buffer_transforms):
+    for param, stated in zip(outputs, write_buffer_transforms):
         buffer = func.buffer_map.get(param)
         if buffer is None:
             raise TIRError(f"suggest_layout_transforms: parameter {param.name} is no buffer")
-        known[buffer] = _map_for(buffer, given)
+        known[buffer] = _map_for(buffer, stated)
     suggested: dict[Block, dict[Block | Buffer, IndexMap]] = {}
     for block in walk(func.body) if known else ():
         if isinstance(block, Block) and len(block.writes) == 1 and block.writes[0].buffer in known:
-            found = _for_block(block, known)
-            if found:
-                suggested[block] = found
+            maps = _for_block(block, known)
+            if maps:
+                suggested[block] = maps
     return suggested
 
 
-def _map_for(buffer: Buffer, given: Any) -> IndexMap:
-    if not isinstance(given, IndexMap):
-        if not callable(given):
-            raise TIRError(f"wanted an IndexMap or a function, got {type(given).__name__}")
+def _map_for(buffer: Buffer, stated: Any) -> IndexMap:
+    if not isinstance(stated, IndexMap):
+        if not callable(stated):
+            raise TIRError(f"wanted an IndexMap or a function, got {type(stated).__name__}")
         dtype = str(buffer.shape[0].dtype) if buffer.shape else "int32"
-        given = IndexMap.from_func(given, index_dtype=dtype)
-    if len(given.initial_indices) != buffer.ndim:
+        stated = IndexMap.from_func(stated, index_dtype=dtype)
+    if len(stated.initial_indices) != buffer.ndim:
         raise TIRError(
             f"Mismatch between output buffer shape and index map: {buffer.name} has {buffer.ndim} "
-            f"dimensions, the map takes {len(given.initial_indices)}"
+            f"dimensions, the map takes {len(stated.initial_indices)}"
         )
-    return given
+    return stated
 
 
 def _for_block(block: Block, known: dict[Buffer, IndexMap]) -> dict[Block | Buffer, IndexMap]:
@@ -78,7 +78,7 @@ def _for_block(block: Block, known: dict[Buffer, IndexMap]) -> dict[Block | Buff
         [axis.dom.extent for axis in block.iter_vars if axis.dom is not None]
     ):
         return {}
-    found: dict[Block | Buffer, IndexMap] = {block: own, output: known[output]}
+    maps: dict[Block | Buffer, IndexMap] = {block: own, output: known[output]}
     for region in block.reads:
         buffer = region.buffer
         layout = layouts.get(buffer)
@@ -86,8 +86,8 @@ def _for_block(block: Block, known: dict[Buffer, IndexMap]) -> dict[Block | Buff
             continue
         index_map = _carried_over(written, known[output], layout)
         if index_map is not None and index_map.is_bijective(buffer.shape):
-            found[buffer] = known[buffer] = index_map
-    return found
+            maps[buffer] = known[buffer] = index_map
+    return maps
 
 
 def _layouts(block: Block) -> dict[Buffer, _Layout | None]:
@@ -158,9 +158,9 @@ def _carried_over(
         if all(there):
             final.append(e)
     initial = list(kept)
-    for at, axis in enumerate(target):
+    for k, axis in enumerate(target):
         if axis is None or axis not in written:
             new = Var("d", index_map.initial_indices[0].dtype)
-            initial.insert(at, new)
-            final.insert(min(at, len(final)), new)
+            initial.insert(k, new)
+            final.insert(min(k, len(final)), new)
     return IndexMap(initial, final)

@@ -88,9 +88,9 @@ def estimate_memory_usage(mod: IRModule | Function) -> str:
     if isinstance(mod, Function):
         mod = IRModule({str(mod.get_attr("global_symbol", "main")): mod})
     lines = ["Memory usage estimation:"]
-    for name, found in memory_estimates(mod).items():
+    for name, estimate in memory_estimates(mod).items():
         lines.append(f"- Function {name}:")
-        lines += [f" * {line}" for line in _described(found)]
+        lines += [f" * {line}" for line in _described(estimate)]
     return "\n".join(lines)
 
 
@@ -112,32 +112,32 @@ def _described(m: MemoryEstimate) -> Iterable[str]:
 
 
 def _estimate(fn: Function) -> MemoryEstimate:
-    made = MemoryEstimate()
+    estimate = MemoryEstimate()
     for n in walk(fn):
         if not isinstance(n, Binding) or not isinstance(n.value, Call):
             continue
         call = n.value
         if call.op is ALLOC_TENSOR:
             size = _bytes(call.struct_info)
-            made.tensor(size)
-            made.storage(size)
+            estimate.tensor(size)
+            estimate.storage(size)
         elif call.op is MEM_ALLOC_TENSOR:
-            made.tensor(_bytes(call.struct_info))
-            made.planned = True
+            estimate.tensor(_bytes(call.struct_info))
+            estimate.planned = True
         elif call.op is VM_ALLOC_STORAGE or call.op is MEM_ALLOC_STORAGE:
-            made.storage(_storage_bytes(call))
-            made.planned = True
+            estimate.storage(_storage_bytes(call))
+            estimate.planned = True
         elif call.op is VM_ALLOC_TENSOR:
-            made.tensor(_bytes(n.var.struct_info))
+            estimate.tensor(_bytes(n.var.struct_info))
         elif call.op in _KERNEL_CALLS:
             for each in _new_outputs(call):
-                made.tensor(_bytes(each))
-                made.storage(_bytes(each))
+                estimate.tensor(_bytes(each))
+                estimate.storage(_bytes(each))
         elif isinstance(call.op, Op) and call.op.pure and callable(call.op.lower):
             for each in _tensors(call.struct_info):
-                made.tensor(_bytes(each))
-                made.storage(_bytes(each))
-    return made
+                estimate.tensor(_bytes(each))
+                estimate.storage(_bytes(each))
+    return estimate
 
 
 def _tensors(info: StructInfo) -> list[StructInfo]:
@@ -148,8 +148,8 @@ def _tensors(info: StructInfo) -> list[StructInfo]:
 
 def _new_outputs(call: Call) -> list[StructInfo]:
     outputs = _tensors(call.sinfo_args[0]) if call.sinfo_args else []
-    given: Any = call.attrs.get("inplace_indices", ())
-    inplace = given if isinstance(given, tuple) else (given,)
+    indices: Any = call.attrs.get("inplace_indices", ())
+    inplace = indices if isinstance(indices, tuple) else (indices,)
     return [o for i, o in enumerate(outputs) if i >= len(inplace) or inplace[i] < 0]
 
 

@@ -18,11 +18,11 @@ def has_reshape_pattern(func: PrimFunc) -> bool:
     False where that is not proved.
     """
     buffers = [func.buffer_map[p] for p in func.params if p in func.buffer_map]
-    found = _only_block(func.body)
-    if len(buffers) != 2 or found is None:
+    only = _only_block(func.body)
+    if len(buffers) != 2 or only is None:
         return False
     source, target = buffers
-    block, store = found
+    block, store = only
     load = store.value
     if not isinstance(load, BufferLoad) or (load.buffer, store.buffer) != (source, target):
         return False

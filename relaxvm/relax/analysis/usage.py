@@ -33,11 +33,11 @@ def get_var2val(func: Function) -> dict[Var, Expr]:
 
 def name_to_binding(func: Function) -> dict[str, list[Binding]]:
     """The bindings of `func` by the name of their variable."""
-    found: dict[str, list[Binding]] = {}
+    bindings: dict[str, list[Binding]] = {}
     for n in walk(func):
         if isinstance(n, Binding):
-            found.setdefault(n.var.name_hint, []).append(n)
-    return found
+            bindings.setdefault(n.var.name_hint, []).append(n)
+    return bindings
 
 
 def udchain(dfb: DataflowBlock) -> dict[Var, list[Var]]:

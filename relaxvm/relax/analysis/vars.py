@@ -105,7 +105,7 @@ def collect_non_negative_expressions(sinfo: StructInfo) -> list[PrimExpr]:
 def free_symbolic_vars(func: Expr) -> list[TirVar]:
     """The symbols that `func` uses but does not bind."""
     bound = {id(v) for v in defined_symbolic_vars(func)}
-    found: list[TirVar] = []
+    symbols: list[TirVar] = []
 
     def below(n: Node) -> Sequence[Node]:
         if isinstance(n, (FuncStructInfo, GlobalVar)):
@@ -119,7 +119,7 @@ def free_symbolic_vars(func: Expr) -> list[TirVar]:
     for n in walk(func, into=below):
         if isinstance(n, FuncStructInfo):
             # Its own symbols are bound by each call.
-            found.extend(tir_vars_in_struct_info(n))
+            symbols.extend(tir_vars_in_struct_info(n))
         elif isinstance(n, TirVar):
-            found.append(n)
-    return _unique(v for v in found if id(v) not in bound)
+            symbols.append(n)
+    return _unique(v for v in symbols if id(v) not in bound)

@@ -175,15 +175,15 @@ class _Checker:
             raise self.error(str(error)) from error
 
     def error(self, message: str, span: Span | None = None) -> VerifyError:
-        at = f", {self.at}" if self.at else ""
-        return VerifyError(f"in {self.name}{at}: {message}{where(span or self.span)}")
+        place = f", {self.at}" if self.at else ""
+        return VerifyError(f"in {self.name}{place}: {message}{where(span or self.span)}")
 
     # -- functions and blocks ---------------------------------------------------------------------
 
     def function(self, fn: Function, outer: bool) -> Steps:
         saved = (self.pure_region, self.in_dataflow, self.force_pure)
         outer_log, self.log = self.log, []
-        at, span = self.at, self.span
+        place, span = self.at, self.span
         if fn.get_attr("relax.force_pure", False):
             if not fn.is_pure:
                 raise self.error("relax.force_pure is for pure functions, this has is_pure=False")
@@ -197,7 +197,7 @@ class _Checker:
         self.result(fn)
         self.leave(outer_log)
         self.pure_region, self.in_dataflow, self.force_pure = saved
-        self.at, self.span = at, span
+        self.at, self.span = place, span
         return None
 
     def params(self, fn: Function) -> None:
@@ -233,10 +233,10 @@ class _Checker:
 
     def symbols_of_params(self, fn: Function) -> set[int]:
         # Symbols of an enclosing function are known to callers too: they stand inside it.
-        found = set(self.outer_symbols)
+        symbols = set(self.outer_symbols)
         for p in fn.params:
-            found.update(id(s) for s in definable_tir_vars_in_struct_info(p.struct_info))
-        return found
+            symbols.update(id(s) for s in definable_tir_vars_in_struct_info(p.struct_info))
+        return symbols
 
     def seq(self, seq: Any) -> Steps:
         if not isinstance(seq, SeqExpr):
@@ -294,11 +294,11 @@ class _Checker:
         if isinstance(binding, MatchCast):
             self.match_cast(binding)
         elif isinstance(binding, VarBinding):
-            at, span = self.at, self.span
+            place, span = self.at, self.span
             if isinstance(value, Function):
                 self.see(self.visible, id(var))  # an inner function may call itself
             yield self.value(value)
-            self.at, self.span = at, span
+            self.at, self.span = place, span
             if self.check_infos:
                 self.fits(var.struct_info, value.struct_info, "its value does not fit it")
         else:
@@ -376,9 +376,9 @@ class _Checker:
         if not _is_bool_scalar(info):
             raise self.error(f"the condition of an If is a bool scalar, got {info}")
         for branch in (value.true_branch, value.false_branch):
-            at, span = self.at, self.span
+            place, span = self.at, self.span
             yield self.branch(branch)
-            self.at, self.span = at, span
+            self.at, self.span = place, span
             if self.check_infos:
                 self.fits(value.struct_info, branch.struct_info, "a branch does not fit the If")
         self.check_info(value.struct_info, self.span, "it is bound only inside a branch")
@@ -509,11 +509,11 @@ class _Checker:
         return f"; it was bound by {place[1]}, in a scope that has ended" if place else ""
 
     def info_symbols(self, info: StructInfo) -> tuple[list[TirVar], list[Var]]:
-        found = self._info_symbols.get(id(info))
-        if found is None:
-            found = (info, tir_vars_in_struct_info(info), struct_info_vars(info))
-            self._info_symbols[id(info)] = found
-        return found[1], found[2]
+        entry = self._info_symbols.get(id(info))
+        if entry is None:
+            entry = (info, tir_vars_in_struct_info(info), struct_info_vars(info))
+            self._info_symbols[id(info)] = entry
+        return entry[1], entry[2]
 
     def check_info(self, info: StructInfo, span: Span, why: str) -> None:
         symbols, variables = self.info_symbols(info)

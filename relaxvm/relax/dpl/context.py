@@ -115,8 +115,8 @@ class PatternContext:
             if must_include_hint:
                 return None
         match = Match(block.values, graph.groups)
-        found = bool(graph.nodes) and match.reach(graph.goals(block))
-        return graph.answer(match) if found else None
+        matched = bool(graph.nodes) and match.reach(graph.goals(block))
+        return graph.answer(match) if matched else None
 
 
 class BlockIndex:
@@ -159,11 +159,11 @@ class BlockIndex:
 
     def users(self, place: Any) -> list[Var]:
         """The variables whose values read `place`, and those that do so by way of a tuple."""
-        found = dict.fromkeys(self._users.get(place, ()))
-        for var in list(found):
+        users = dict.fromkeys(self._users.get(place, ()))
+        for var in list(users):
             if type(self._bound[var]) is Tuple:
-                found.update(dict.fromkeys(self.users(var)))
-        return list(found)
+                users.update(dict.fromkeys(self.users(var)))
+        return list(users)
 
     def is_only_used_by(self, producer: Var, consumer: Var) -> bool:
         """Whether nothing else reads `producer`, within the block or outside of it."""
@@ -236,22 +236,22 @@ class Graph:
         """Patterns to begin with, and uses that lead from one that is matched to another, or
         are to be checked.
         """
-        at: dict[DFPattern, list[_Use]] = {}
+        uses_of: dict[DFPattern, list[_Use]] = {}
         for use in self._uses:
-            at.setdefault(use.producer, []).append(use)
-            at.setdefault(use.consumer, []).append(use)
+            uses_of.setdefault(use.producer, []).append(use)
+            uses_of.setdefault(use.consumer, []).append(use)
         plan: dict[DFPattern | _Use, None] = {}
         reached: set[DFPattern] = set()
 
         def neighbours(pattern: DFPattern) -> list[DFPattern]:
-            return [p for use in at.get(pattern, ()) for p in (use.consumer, use.producer)]
+            return [p for use in uses_of.get(pattern, ()) for p in (use.consumer, use.producer)]
 
         for first in self.nodes:
             if first not in reached:
                 plan[first] = None
                 for pattern in reachable([first], neighbours):
                     reached.add(pattern)
-                    plan.update(dict.fromkeys(at.get(pattern, ())))
+                    plan.update(dict.fromkeys(uses_of.get(pattern, ())))
         return list(plan)
 
     def goals(self, block: BlockIndex) -> Goals:

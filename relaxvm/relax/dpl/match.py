@@ -145,10 +145,10 @@ class Match:
     def fits(self, wanted: StructInfo, got: StructInfo) -> bool:
         """Whether `got` is an instance of `wanted`, whose symbols stand for anything."""
         wanted = substitute_struct_info(wanted, self.symbols())
-        found = bind_symbols([(wanted, got)])
-        if not is_base_of(substitute_struct_info(wanted, found) if found else wanted, got):
+        values = bind_symbols([(wanted, got)])
+        if not is_base_of(substitute_struct_info(wanted, values) if values else wanted, got):
             return False
-        for symbol, value in found.items():
+        for symbol, value in values.items():
             if symbol not in self.bound:
                 self.bind(symbol, value)
         return True

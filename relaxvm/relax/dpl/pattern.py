@@ -113,14 +113,14 @@ class DFPattern:
         """What each part of this pattern stands for if `expr` looks like it, else None. Variables
         that `var2val` knows are given as their values.
         """
-        found = Match(var2val)
-        return found.values() if found.run(self, expr) else None
+        match = Match(var2val)
+        return match.values() if match.run(self, expr) else None
 
     def matches_all(self, where: Any) -> list[dict[DFPattern, Expr]]:
         """What `extract_matched_expr` gives for each binding in `where`, a function or a block,
         whose value looks like this, from top to bottom. Takes time linear in the bindings.
         """
-        return [found.values() for _, found in matches_in(self, where)]
+        return [match.values() for _, match in matches_in(self, where)]
 
     def used_by(self, other: DFPattern | PatternSeq, index: int = -1) -> PatternSeq:
         """What this matches is read by what `other` matches.
@@ -176,11 +176,11 @@ class DFPattern:
     @property
     def parts(self) -> tuple[DFPattern, ...]:
         """The patterns that this is made of."""
-        found: list[DFPattern] = []
+        parts: list[DFPattern] = []
         for value in vars(self).values():
             each = value if isinstance(value, tuple) else (value,)
-            found += [p for p in each if isinstance(p, DFPattern)]
-        return tuple(found)
+            parts += [p for p in each if isinstance(p, DFPattern)]
+        return tuple(parts)
 
     def __repr__(self) -> str:
         shown = []
@@ -435,8 +435,8 @@ def _assign(match: Match, patterns: Any, places: Any, rest: Goals) -> Goals:
         return rest
     return match.alternatives(
         [
-            (enter, patterns[0], at, (_assign, patterns[1:], places[:i] + places[i + 1 :], rest))
-            for i, at in enumerate(places)
+            (enter, patterns[0], place, (_assign, patterns[1:], places[:i] + places[i + 1 :], rest))
+            for i, place in enumerate(places)
         ]
     )
 
@@ -732,10 +732,10 @@ class PatternSeq:
 
 
 def _sequence(patterns: tuple[DFPattern, ...], links: Any) -> PatternSeq:
-    made = object.__new__(PatternSeq)
-    made.patterns, made._links = patterns, links
-    made._note()
-    return made
+    sequence = object.__new__(PatternSeq)
+    sequence.patterns, sequence._links = patterns, links
+    sequence._note()
+    return sequence
 
 
 # -- short words ----------------------------------------------------------------------------------

@@ -251,10 +251,10 @@ class TupleRewriter(PatternMatchingRewriter):
     def __init__(self, patterns: Sequence[DFPattern], func: CallRule) -> None:
         patterns = TuplePattern(tuple(patterns)).fields
 
-        def rule(found: Found, bindings: Mapping[Var, Expr]) -> Any:
-            roots = [found[p] for p in patterns]
+        def rule(matched: Found, bindings: Mapping[Var, Expr]) -> Any:
+            roots = [matched[p] for p in patterns]
             values = Match(bindings)
-            new = func(Tuple(roots), {p: values.value(v) for p, v in found.items()})
+            new = func(Tuple(roots), {p: values.value(v) for p, v in matched.items()})
             if new is None:
                 return None
             fields = getattr(new, "fields", new)
@@ -387,11 +387,11 @@ class _SingleRewriter(BindingRewriter):
     def rules_for(self, value: Expr) -> list[_Single]:
         """The rules that may match `value`."""
         key = value.op if type(value) is Call else None
-        found = self.by_op.get(key)
-        if found is None:
-            found = [r for r in self.rules if may_start(r.heads, value)]
-            self.by_op[key] = found
-        return found
+        candidates = self.by_op.get(key)
+        if candidates is None:
+            candidates = [r for r in self.rules if may_start(r.heads, value)]
+            self.by_op[key] = candidates
+        return candidates
 
     def rewritten(self, b: Binding) -> list[Binding | BindingBlock] | None:
         """The bindings that stand for `b` once a rule was applied; None if none is."""
@@ -495,10 +495,10 @@ class _Joined:
         graph, before = joint.graph, self.rewrites
         for first in self.index.candidates(graph.nodes[0]) if graph.nodes else ():
             match = Match(self.index.values, graph.groups)
-            found = match.reach(graph.goals_from(self.index, first))
-            while found and not self.apply(joint.rule, graph.answer(match)):
-                found = match.another()
-            if found:
+            matched = match.reach(graph.goals_from(self.index, first))
+            while matched and not self.apply(joint.rule, graph.answer(match)):
+                matched = match.another()
+            if matched:
                 self.rewrites += 1
                 if self.rewrites > 100 + 10 * len(self.block.bindings):
                     raise PatternError(
@@ -507,9 +507,9 @@ class _Joined:
                     )
         return self.rewrites > before
 
-    def apply(self, rule: GraphRule, found: Found) -> bool:
+    def apply(self, rule: GraphRule, matched: Found) -> bool:
         """Whether the rule changed something."""
-        new = rule(found, MappingProxyType(self.index.values))
+        new = rule(matched, MappingProxyType(self.index.values))
         if not new:
             return False
         if not isinstance(new, Mapping):
@@ -587,8 +587,8 @@ def _from_module(mod: IRModule) -> PatternMatchingRewriter:
     others = {gv: f for gv, f in mod.items() if f is not before and f is not after}
     is_tuple = isinstance(before.body.body.struct_info, TupleStructInfo) and len(roots) > 1
 
-    def rule(value: Any, found: Found) -> Expr:
-        return _put_in(after, [found[p] for p in params])
+    def rule(value: Any, matched: Found) -> Expr:
+        return _put_in(after, [matched[p] for p in params])
 
     if is_tuple:
         rewriter: PatternMatchingRewriter = TupleRewriter(roots, rule)
@@ -630,16 +630,16 @@ def _patterns_of(fn: Function, params: Sequence[DFPattern]) -> list[DFPattern]:
         value = b.value
         if isinstance(value, Call):
             op, args = leaf(value.op), tuple(map(leaf, value.args))
-            made: DFPattern = CallPattern(op, args, add_constraint=False)
+            pattern: DFPattern = CallPattern(op, args, add_constraint=False)
             if value.attrs:
-                made = AttrPattern(made, value.attrs)
+                pattern = AttrPattern(pattern, value.attrs)
             if value.sinfo_args:
-                made = StructInfoPattern(made, value.struct_info)
+                pattern = StructInfoPattern(pattern, value.struct_info)
         elif isinstance(value, TupleGetItem):
-            made = TupleGetItemPattern(leaf(value.tuple_value), value.index)
+            pattern = TupleGetItemPattern(leaf(value.tuple_value), value.index)
         else:
-            made = leaf(value)
-        of[b.var] = made
+            pattern = leaf(value)
+        of[b.var] = pattern
     result = fn.body.body
     fields = result.fields if isinstance(result, Tuple) else [result]
     roots = [leaf(f) for f in fields]

@@ -33,9 +33,9 @@ apply.
 
 def records() -> list[Op]:
     """Every operator of the graph language, by name."""
-    found = [Op.get(name) for name in Op.list_op_names() if name.startswith("relax.")]
+    ops = [Op.get(name) for name in Op.list_op_names() if name.startswith("relax.")]
     # Tests make operators of their own.
-    return [r for r in found if isinstance(r, Op) and not r.name.startswith("relax.test.")]
+    return [r for r in ops if isinstance(r, Op) and not r.name.startswith("relax.test.")]
 
 
 def rule_for(record: Op, name: str) -> Any:
@@ -96,9 +96,9 @@ def as_markdown() -> str:
     reasons: dict[tuple[str, str], list[str]] = {}
     for r in records():
         for rule in RULES:
-            found = rule_for(r, rule)
-            if isinstance(found, Missing):
-                reasons.setdefault((rule, found.why), []).append(f"`{r.short}`")
+            stated = rule_for(r, rule)
+            if isinstance(stated, Missing):
+                reasons.setdefault((rule, stated.why), []).append(f"`{r.short}`")
     for (rule, why), names in sorted(reasons.items()):
         lines.append(f"- **{rule}**: {why}: {', '.join(names)}.")
     return "\n".join(lines) + "\n"

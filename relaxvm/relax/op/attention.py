@@ -125,8 +125,8 @@ def _attention_numpy(
     if bias is not None:
         scores = scores + np.asarray(bias).astype(scores.dtype)
     seen = _visible(q.shape[2], k.shape[2], causal_mask, window_size)
-    made = _softmax_times(scores, np.broadcast_to(seen, scores.shape), v)
-    return np.transpose(made, (0, 2, 1, 3)).astype(dtype)
+    heads = _softmax_times(scores, np.broadcast_to(seen, scores.shape), v)
+    return np.transpose(heads, (0, 2, 1, 3)).astype(dtype)
 
 
 def _var_len_numpy(
@@ -144,10 +144,10 @@ def _var_len_numpy(
 ) -> Any:
     seqstart_k = seqstart_q if seqstart_k is None else seqstart_k
     shape = (*queries.shape[:3], values.shape[3])
-    made = np.zeros(shape, np.asarray(queries).dtype)
+    result = np.zeros(shape, np.asarray(queries).dtype)
     for b in range(len(seqstart_q) - 1):
         q, k = (slice(int(s[b]), int(s[b + 1])) for s in (seqstart_q, seqstart_k))
-        made[:, q] = _attention_numpy(
+        result[:, q] = _attention_numpy(
             queries[:, q],
             keys[:, k],
             values[:, k],
@@ -155,7 +155,7 @@ def _var_len_numpy(
             causal_mask=causal_mask,
             window_size=window_size,
         )
-    return made
+    return result
 
 
 # -- legalisation ----------------------------------------------------------------------------------
@@ -212,8 +212,8 @@ def _attention_lower(builder: LowerBuilder, call: Call) -> Expr:
 
 
 def _var_len_lower(builder: LowerBuilder, call: Call) -> Expr:
-    given = (*call.args[:3], *_starts(call))
-    return call_te(builder, call, _var_len_te, *given, **dict(call.attrs))
+    inputs = (*call.args[:3], *_starts(call))
+    return call_te(builder, call, _var_len_te, *inputs, **dict(call.attrs))
 
 
 def _starts(call: Call) -> tuple[Any, Any]:
@@ -245,9 +245,9 @@ def _var_len_te(
     )
 
     def bound(starts: te.Tensor, i: PrimExpr, more: int) -> PrimExpr:
-        at = sequence(i) - one + const(more, "int64")
-        inside = And(at >= zero, at < bounds)
-        return te.if_then_else(inside, cast("int64", starts(at)), zero)
+        place = sequence(i) - one + const(more, "int64")
+        inside = And(place >= zero, place < bounds)
+        return te.if_then_else(inside, cast("int64", starts(place)), zero)
 
     def seen(i: PrimExpr, j: PrimExpr) -> PrimExpr:
         first, last = bound(start_k, i, 0), bound(start_k, i, 1)
@@ -277,17 +277,17 @@ def _var_len_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr | None,
     _known_dims(call, 4)
     query, key = call.args[:2]
     seen = _seen_in_sequences(ops, query, key, *_starts(call), call.attrs)
-    made = _gradients(ops, call.args[:3], call.attrs["scale"], seen, gy)
-    return *made, *(None for _ in call.args[3:])
+    grads = _gradients(ops, call.args[:3], call.attrs["scale"], seen, gy)
+    return *grads, *(None for _ in call.args[3:])
 
 
 def _known_dims(call: Call, count: int) -> list[Any]:
     """The dimensions of the first `count` arguments."""
-    found: list[Any] = [tensor_of(x).dims for x in call.args[:count]]
-    if any(d is None for d in found):
+    dims: list[Any] = [tensor_of(x).dims for x in call.args[:count]]
+    if any(d is None for d in dims):
         name = operator_name(call)
         raise StructInfoError(f"the gradient of {name} needs known shapes; match_cast them first")
-    return found
+    return dims
 
 
 def _gradients(ops: Ops, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Expr, ...]:
@@ -323,19 +323,19 @@ def _gradients(ops: Ops, args: Any, scale: Any, seen: Any, gy: Expr) -> tuple[Ex
     share = ops.sum(ops.multiply(weights, of_weights), axis=-1, keepdims=True)
     of_scores = ops.multiply(weights, ops.subtract(of_weights, share))
     products = ops.multiply(of_scores, factor)
-    made: list[Any] = [
+    grads: list[Any] = [
         ops.einsum((products, k), subscripts="bhij,bjhd->bihd"),
         ops.einsum((products, q), subscripts="bhij,bihd->bjhd"),
         ops.einsum((weights, g), subscripts="bhij,bihd->bjhd"),
     ]
     if not is_const(group, 1):
-        for at in (1, 2):
-            size = infos[at].dims[3]
-            parts = ops.reshape(made[at], (batch, columns, shared, group, size))
-            made[at] = ops.sum(parts, axis=3)
+        for which in (1, 2):
+            size = infos[which].dims[3]
+            parts = ops.reshape(grads[which], (batch, columns, shared, group, size))
+            grads[which] = ops.sum(parts, axis=3)
     if len(args) > 3:
-        made.append(unbroadcast(ops, of_scores, args[3]))
-    return tuple(x if wide is dtype else ops.astype(x, dtype) for x in made)
+        grads.append(unbroadcast(ops, of_scores, args[3]))
+    return tuple(x if wide is dtype else ops.astype(x, dtype) for x in grads)
 
 
 def _for_each_head(ops: Ops, x: Any, group: PrimExpr, heads: PrimExpr) -> Any:
@@ -366,10 +366,10 @@ def _seen_in_sequences(ops: Ops, q: Any, k: Any, start_q: Any, start_k: Any, att
     sequence = ops.subtract(ops.sum(begun, axis=[1]), 1)
     end = PrimValue(simple(bounds - 1))
 
-    def bound(given: Any, more: int) -> Any:
-        at = ops.minimum(ops.maximum(ops.add(sequence, more), 0), end)
-        found = ops.take(ops.astype(given, "int64"), at, axis=0)
-        return ops.expand_dims(found, axis=1)
+    def bound(edges: Any, more: int) -> Any:
+        place = ops.minimum(ops.maximum(ops.add(sequence, more), 0), end)
+        ends = ops.take(ops.astype(edges, "int64"), place, axis=0)
+        return ops.expand_dims(ends, axis=1)
 
     first, last = bound(start_k, 0), bound(start_k, 1)
     own = ops.logical_and(ops.greater_equal(sequence, 0), ops.less(sequence, end))
@@ -456,10 +456,10 @@ def attention_bias(
     bias  broadcasts to [batch, heads, s, t]; minus infinity hides a key
     """
     _options(scale, causal_mask, window_size)
-    made = _attention_info(query, key, value, ("query", "key", "value"))
+    result = _attention_info(query, key, value, ("query", "key", "value"))
     info = tensor(bias, "bias", FLOAT)
     q, k = tensor(query, "query"), tensor(key, "key")
-    same_dtype((made, info), ("query", "bias"))
+    same_dtype((result, info), ("query", "bias"))
     if info.ndim > 4:
         raise StructInfoError(f"bias: wanted at most 4 dimensions, got {info.ndim}")
     scores = (q.dims[0], q.dims[2], q.dims[1], k.dims[1])
@@ -470,7 +470,7 @@ def attention_bias(
                 "scores; wanted equal ones, or 1 in bias"
             )
             want_equal(dim, size, text, axis=axis)
-    return made
+    return result
 
 
 @face_of(_attention)

@@ -164,10 +164,10 @@ def _power_meaning(x1: np.ndarray, x2: np.ndarray) -> np.ndarray:
     # numpy makes a square root of an exponent of 0.5 that is the same for all, which has other
     # signs and infinities than a power: the exponents are written out.
     base, exponent = (np.array(a).reshape(-1) for a in np.broadcast_arrays(x1, x2))
-    made: np.ndarray = np.power(base, exponent).reshape(
+    result: np.ndarray = np.power(base, exponent).reshape(
         np.broadcast_shapes(np.shape(x1), np.shape(x2))
     )
-    return made
+    return result
 
 
 # Exponents for which a product is as right as the function, and much faster.

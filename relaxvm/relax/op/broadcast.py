@@ -113,8 +113,8 @@ def mixed_numpy(numpy: Callable[..., Any], compares: bool) -> Callable[..., Any]
         if first == second:
             return numpy(x1, x2)
         common = _common(DataType(first), DataType(second))
-        made = numpy(convert(x1, common), convert(x2, common))
-        return made if compares else convert(made, DataType(first))
+        value = numpy(convert(x1, common), convert(x2, common))
+        return value if compares else convert(value, DataType(first))
 
     return meaning
 
@@ -196,17 +196,17 @@ def match_scalars(build: Operator[...], first: int = 0) -> Operator[...]:
         if not keywords and not any(isinstance(v, _NUMBERS) for v in args):
             return build(*args)
         names = [p.name for p in record.params if p.form is not None]
-        given = [*args, *(keywords.pop(n) for n in names[len(args) :] if n in keywords)]
-        operands = given[first:]
+        inputs = [*args, *(keywords.pop(n) for n in names[len(args) :] if n in keywords)]
+        operands = inputs[first:]
         beside = next((v for v in operands if not isinstance(v, _NUMBERS)), None)
         if beside is not None:
-            given[first:] = [like_operand(v, beside, record.short) for v in operands]
+            inputs[first:] = [like_operand(v, beside, record.short) for v in operands]
         else:
-            given[first:] = [
+            inputs[first:] = [
                 _own_constant(v, record.short) if isinstance(v, (bool, int, float)) else v
                 for v in operands
             ]
-        return build(*given, **keywords)
+        return build(*inputs, **keywords)
 
     return face_of(build)(face)
 
@@ -224,10 +224,10 @@ def broadcast_lower(scalar: Callable[..., PrimExpr], mixes: bool = False) -> Low
     """
 
     def te_function(dims: list[PrimExpr], *operands: Any, dtype: str = "") -> Tensor:
-        made = _mixed(scalar, DataType(dtype)) if dtype else scalar
+        of_pair = _mixed(scalar, DataType(dtype)) if dtype else scalar
         return compute(
             tuple(dims),
-            lambda *i: made(*(broadcast_value(x, i, dims) for x in operands)),
+            lambda *i: of_pair(*(broadcast_value(x, i, dims) for x in operands)),
             name="compute",
         )
 
@@ -236,8 +236,8 @@ def broadcast_lower(scalar: Callable[..., PrimExpr], mixes: bool = False) -> Low
         info = call.struct_info
         mixed = _warn_of_mixed(call) if mixes else {}
         if isinstance(info, PrimStructInfo):
-            made = _mixed(scalar, info.dtype) if mixed else scalar
-            return PrimValue(made(*(_prim(a) for a in operands)))
+            of_pair = _mixed(scalar, info.dtype) if mixed else scalar
+            return PrimValue(of_pair(*(_prim(a) for a in operands)))
         dims = ShapeExpr(tensor_of(call).dims)
         return call_te(builder, call, te_function, dims, *operands, **mixed)
 

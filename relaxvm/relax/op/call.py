@@ -289,8 +289,8 @@ def as_out_sinfo(out_sinfo: Any, dtype: Any, what: str, span: Span) -> StructInf
                 raise StructInfoError(
                     f"{what}: {len(items)} shapes but {len(dtypes)} dtypes{where(span)}"
                 )
-            made = [_tensor(i, d, what, span) for i, d in zip(items, dtypes)]
-            return made[0] if len(made) == 1 else TupleStructInfo(tuple(made))
+            infos = [_tensor(i, d, what, span) for i, d in zip(items, dtypes)]
+            return infos[0] if len(infos) == 1 else TupleStructInfo(tuple(infos))
         if all(isinstance(i, (int, PrimExpr)) for i in items):
             return _tensor(items, dtype, what, span)
     if isinstance(out_sinfo, Expr):

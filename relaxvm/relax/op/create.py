@@ -214,7 +214,7 @@ def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[.
     of_shape.__doc__ = f"A tensor of `shape` and `dtype` whose every element is {value}."
     of_tensor.__name__ = of_tensor.__qualname__ = f"{name}_like"
     of_tensor.__doc__ = f"As `{name}`, of the shape of `x` and, without `dtype`, its dtype."
-    made = op(
+    filled = op(
         name,
         numpy=lambda shape, *, dtype: np.full(shape, value, dtype=value_dtype(dtype)),
         lower=lower,
@@ -229,7 +229,7 @@ def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[.
         lower=lower,
         grad=_FILLS,
     )(of_tensor)
-    return made, like
+    return filled, like
 
 
 zeros, zeros_like = _constant_op("zeros", 0)
@@ -374,10 +374,10 @@ def arange(
 ) -> Call:
     if end is None:
         start, end = 0, start
-    given = [_number(v) for v in (start, end, step)]
+    limits = [_number(v) for v in (start, end, step)]
     if dtype is None:
-        dtype = "float32" if any(map(_is_float, given)) else "int64"
-    return _arange.op.build(*given, dtype, span=span)
+        dtype = "float32" if any(map(_is_float, limits)) else "int64"
+    return _arange.op.build(*limits, dtype, span=span)
 
 
 def _is_float(value: Any) -> bool:
@@ -472,13 +472,13 @@ def _triangle(
 
     rule.__name__ = rule.__qualname__ = name
     rule.__doc__ = meaning
-    made = op(
+    declare = op(
         name,
         numpy=lambda x, k: numpy(x, int(k)),
         lower=te_lower(te_function),
         grad=grad,
     )
-    return made(rule)
+    return declare(rule)
 
 
 tril = _triangle(
@@ -561,5 +561,5 @@ def hamming_window(
 ) -> Call:
     if isinstance(periodic, (bool, int)):
         periodic = PrimValue(const(bool(periodic), "bool"))
-    given = (window_size, periodic, _number(alpha), _number(beta))
-    return _hamming_window.op.build(*given, dtype, span=span)
+    values = (window_size, periodic, _number(alpha), _number(beta))
+    return _hamming_window.op.build(*values, dtype, span=span)

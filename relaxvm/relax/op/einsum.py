@@ -52,7 +52,7 @@ def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], lis
                 f"in {subscripts!r}"
             )
     _check_result(terms, right, bool(arrow), subscripts)
-    made: list[list[Label]] = []
+    labels: list[list[Label]] = []
     for i, (term, rank) in enumerate(zip(terms, ranks)):
         letters = term.replace("...", "")
         hidden = rank - len(letters)
@@ -61,20 +61,20 @@ def parse(subscripts: str, ranks: Sequence[int]) -> tuple[list[list[Label]], lis
                 f"operand {i}: {term!r} names {len(letters)} axes, it has {rank} dimensions"
             )
         before, _, after = term.partition("...")
-        made.append([*before, *range(hidden, 0, -1), *after] if "..." in term else list(term))
-    under = max((label for t in made for label in t if isinstance(label, int)), default=0)
+        labels.append([*before, *range(hidden, 0, -1), *after] if "..." in term else list(term))
+    under = max((label for t in labels for label in t if isinstance(label, int)), default=0)
     ellipsis: list[Label] = list(range(under, 0, -1))
     if not arrow:
         once = sorted(c for c in set(left) if c in _LETTERS and left.count(c) == 1)
-        return made, [*ellipsis, *once]
+        return labels, [*ellipsis, *once]
     if "..." in right:
         before, _, after = right.partition("...")
-        return made, [*before, *ellipsis, *after]
+        return labels, [*before, *ellipsis, *after]
     if under:
         raise StructInfoError(
             f"subscripts: the result of {subscripts!r} needs '...' for the axes under the operands'"
         )
-    return made, list(right)
+    return labels, list(right)
 
 
 def _check_result(terms: list[str], right: str, explicit: bool, subscripts: str) -> None:
@@ -139,17 +139,17 @@ def _einsum_te(operands: Sequence[te.Tensor], *, labels: Any, result: Any) -> te
         for label, dim in zip(term, x.shape):
             if label not in dims or is_const(dims[label], 1):
                 dims[label] = dim
-    made, own = operands[0], list(labels[0])
+    total, own = operands[0], list(labels[0])
     if len(operands) == 1:
-        made = _contract([(made, own)], result, dims, wide)
+        total = _contract([(total, own)], result, dims, wide)
     for i in range(1, len(operands)):
         last = i == len(operands) - 1
         later = {label for term in labels[i + 1 :] for label in term}
         both = dict.fromkeys([*own, *labels[i]])
         keep = result if last else [b for b in both if b in later or b in result]
-        made = _contract([(made, own), (operands[i], labels[i])], keep, dims, wide)
+        total = _contract([(total, own), (operands[i], labels[i])], keep, dims, wide)
         own = list(keep)
-    return rounded(made, dtype)
+    return rounded(total, dtype)
 
 
 def _contract(
@@ -163,12 +163,12 @@ def _contract(
     over = {label: te.reduce_axis((0, dims[label]), f"k{i}") for i, label in enumerate(summed)}
 
     def value(*index: PrimExpr) -> PrimExpr:
-        at: dict[Label, PrimExpr] = dict(zip(keep, index))
-        at.update({label: axis.var for label, axis in over.items()})
+        places: dict[Label, PrimExpr] = dict(zip(keep, index))
+        places.update({label: axis.var for label, axis in over.items()})
         product: Any = None
         for x, term in pair:
             own = [
-                const(0, at[label].dtype) if is_const(dim, 1) else at[label]
+                const(0, places[label].dtype) if is_const(dim, 1) else places[label]
                 for label, dim in zip(term, x.shape)
             ]
             factor = cast(wide, x(*own))
@@ -184,8 +184,8 @@ def _einsum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     """Operand i gets the product of gy and the others, with ones of its own for subscripts that
     only it has.
     """
-    given: Any = call.args[0]
-    fields = given.fields
+    inputs: Any = call.args[0]
+    fields = inputs.fields
     infos: list[Any] = [f.struct_info for f in fields]
     ranks = [i.ndim for i in infos]
     if -1 in ranks:
@@ -197,7 +197,7 @@ def _einsum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
         names[label] = _fresh(letters)
     spelled = ["".join(names[label] for label in t) for t in terms]
     out = "".join(names[label] for label in result)
-    made = []
+    grads = []
     for i, (x, info) in enumerate(zip(fields, infos)):
         operands = [gy, *(f for j, f in enumerate(fields) if j != i)]
         subscripts = [out, *(s for j, s in enumerate(spelled) if j != i)]
@@ -217,8 +217,8 @@ def _einsum_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
         same = is_known(have) and is_known(info)
         if not (same and all(prove_dims(a, b) for a, b in zip(have.dims, info.dims))):
             g = ops.collapse_sum_to(g, info.shape if info.shape is not None else ops.shape_of(x))
-        made.append(g)
-    return (Tuple(tuple(made)),)
+        grads.append(g)
+    return (Tuple(tuple(grads)),)
 
 
 def _fresh(letters: Iterator[str]) -> str:

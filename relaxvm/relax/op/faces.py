@@ -113,9 +113,9 @@ def inside(index: PrimExpr, size: PrimExpr) -> PrimExpr:
 
 def bounded(index: Any, size: int, what: str) -> np.ndarray:
     """Indices counted from the front. Raises VMValueError for one outside an axis of `size`."""
-    given = np.asarray(index)
-    wide = given.astype("int64")
-    wide = np.where(wide < 0, wide + size, wide) if given.dtype.kind == "i" else wide
+    raw = np.asarray(index)
+    wide = raw.astype("int64")
+    wide = np.where(wide < 0, wide + size, wide) if raw.dtype.kind == "i" else wide
     if wide.size and (wide.min() < 0 or wide.max() >= size):
         raise VMValueError(f"{what}: an index is out of bounds for size {size}")
     return wide
@@ -151,8 +151,8 @@ def dims_of(x: Expr) -> Any:
 def reshaped_to(ops: Ops, gradient: Expr, x: Expr) -> Expr:
     """`gradient` in the shape of `x`."""
     shape = dims_of(x)
-    made: Expr = ops.reshape(gradient, ops.shape_of(x) if shape is None else shape)
-    return made
+    result: Expr = ops.reshape(gradient, ops.shape_of(x) if shape is None else shape)
+    return result
 
 
 def numbered(ops: Ops, x: Expr) -> tuple[Expr, PrimExpr]:
@@ -163,8 +163,8 @@ def numbered(ops: Ops, x: Expr) -> tuple[Expr, PrimExpr]:
     """
     dims = known_sizes(x, "the gradient: the tensor")
     count = simplified(dims_product(dims))
-    made: Expr = ops.reshape(ops.arange(0, PrimValue(count)), ShapeExpr(dims))
-    return made, count
+    result: Expr = ops.reshape(ops.arange(0, PrimValue(count)), ShapeExpr(dims))
+    return result, count
 
 
 # -- axes -----------------------------------------------------------------------------------------

@@ -64,7 +64,7 @@ def unary(
 
     _name_rule(rule, name, meaning)
     of_x = grad
-    made = op(
+    declare = op(
         name,
         numpy=numpy,
         lower=te_lower(lambda x: elementwise(x, scalar)),
@@ -73,7 +73,7 @@ def unary(
         else lambda ops, call, y, gy: (of_x(ops, call.args[0], y, gy),),
         layout=ELEMENTWISE,
     )
-    return made(rule)
+    return declare(rule)
 
 
 def broadcast_binary(
@@ -111,14 +111,14 @@ def broadcast_binary(
             g1, g2 = None if first == "bool" else g1, None if second == "bool" else g2
         return unbroadcast(ops, g1, x1), unbroadcast(ops, g2, x2)
 
-    made = op(
+    declare = op(
         name,
         numpy=mixed_numpy(numpy, result is not None),
         lower=broadcast_lower(scalar, mixes=True),
         grad=of_both if isinstance(of_both, Missing) else grad_rule,
         layout=ELEMENTWISE,
     )
-    return match_scalars(made(rule))
+    return match_scalars(declare(rule))
 
 
 # -- reductions ------------------------------------------------------------------------------------
@@ -173,12 +173,12 @@ def te_reduce(
 
     def value(*index: PrimExpr) -> PrimExpr:
         rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
-        at = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
-        return reducer(before(x(*at)), axis=list(over.values()))
+        place = [over[k].var if k in over else next(rest) for k in range(x.ndim)]
+        return reducer(before(x(*place)), axis=list(over.values()))
 
-    made: Tensor = compute(dims, value, "reduced")
-    same = finish is None and made.dtype is x.dtype
-    return made if same else elementwise(made, after)
+    total: Tensor = compute(dims, value, "reduced")
+    same = finish is None and total.dtype is x.dtype
+    return total if same else elementwise(total, after)
 
 
 def reduce(
@@ -204,7 +204,7 @@ def reduce(
         return reduced_info(tensor(x, "x", takes), axis, keepdims)
 
     _name_rule(rule, name, meaning)
-    made = op(
+    declare = op(
         name,
         numpy=numpy,
         lower=te_lower(
@@ -212,4 +212,4 @@ def reduce(
         ),
         grad=grad,
     )
-    return made(rule)
+    return declare(rule)

@@ -56,8 +56,8 @@ def _multiplier_numpy(input_scale: Any, output_scale: Any) -> tuple[np.ndarray, 
 
 
 def _multiplier_te(si: te.Tensor, so: te.Tensor) -> list[te.Tensor]:
-    def parts(*at: PrimExpr) -> list[PrimExpr]:
-        i = at[0] if at else None
+    def parts(*index: PrimExpr) -> list[PrimExpr]:
+        i = index[0] if index else None
         ratio = cast("float64", quant_at(si, i)) / cast("float64", quant_at(so, i))
         # The parts of a double: sign, 11 bits of exponent, 52 of the significand.
         bits = tir.reinterpret("int64", ratio)
@@ -71,8 +71,8 @@ def _multiplier_te(si: te.Tensor, so: te.Tensor) -> list[te.Tensor]:
 
     longest = max((si, so), key=lambda x: (x.ndim, not all(is_const(d, 1) for d in x.shape)))
     return [
-        te.compute(longest.shape, lambda *at: parts(*at)[0], "multiplier"),
-        te.compute(longest.shape, lambda *at: parts(*at)[1], "shift"),
+        te.compute(longest.shape, lambda *index: parts(*index)[0], "multiplier"),
+        te.compute(longest.shape, lambda *index: parts(*index)[1], "shift"),
     ]
 
 
@@ -112,8 +112,8 @@ def _rescale_numpy(
 ) -> np.ndarray:
     x = np.asarray(data)
     axis = axis % max(x.ndim, 1)
-    given = (input_zero_point, multiplier, shift, output_zero_point)
-    z, multiplier, shift, zo = (quant_values(p, x.ndim, axis).astype("int64") for p in given)
+    numbers = (input_zero_point, multiplier, shift, output_zero_point)
+    z, multiplier, shift, zo = (quant_values(p, x.ndim, axis).astype("int64") for p in numbers)
     product = (x.astype("int64") - z) * multiplier
     right, left = np.maximum(31 - shift, 1), np.maximum(shift - 31, 0)
     away = (product < 0) & (rounding_of(rounding) == "TONEAREST")

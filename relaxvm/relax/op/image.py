@@ -70,17 +70,17 @@ def axis_taps(
 ) -> tuple[list[Tap], Any]:
     """The input places that output place `x` is made of, and whether it is inside (None: it is)."""
     mode = attrs["coordinate_transformation_mode"]
-    at = _coordinate(x, size, out, mode, roi, f)
+    place = _coordinate(x, size, out, mode, roi, f)
     inside = None
     if mode == "tf_crop_and_resize":
-        inside = f.both(at >= 0.0, at <= size - 1.0)
+        inside = f.both(place >= 0.0, place <= size - 1.0)
     if attrs["method"] == "nearest_neighbor":
         usual = "round" if mode == "align_corners" else "floor"
-        taps = [Tap(_ROUNDINGS[attrs["rounding_method"] or usual](at, f), None)]
+        taps = [Tap(_ROUNDINGS[attrs["rounding_method"] or usual](place, f), None)]
     elif attrs["method"] == "linear":
-        taps = linear_taps(at, f)
+        taps = linear_taps(place, f)
     else:
-        taps = cubic_taps(at, attrs["cubic_alpha"], f)
+        taps = cubic_taps(place, attrs["cubic_alpha"], f)
         if attrs["cubic_exclude"]:
             kept = [f.where(f.both(i >= 0.0, i <= size - 1.0), w, 0.0) for i, w, _ in taps]
             total = kept[0] + kept[1] + kept[2] + kept[3]
@@ -123,10 +123,10 @@ def resize_settings(
 
 
 def resize_layout(layout: Any) -> Layout:
-    made = layout_of(layout, "NCHW", "layout")
-    if "H" in made.blocks or "W" in made.blocks:
+    lay = layout_of(layout, "NCHW", "layout")
+    if "H" in lay.blocks or "W" in lay.blocks:
         raise StructInfoError(f"layout: wanted only C or N in blocks, got {layout}")
-    return made
+    return lay
 
 
 def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
@@ -138,25 +138,25 @@ def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
     top, left, bottom, right = attrs["roi"]
     some = [GT(have[a], const(0, "int64")) for a in "HW" if not isinstance(have[a], IntImm)]
 
-    def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        rows, in_y = axis_taps(f64(at["H"]), f64(have["H"]), f64(size[0]), (top, bottom), attrs, TE)
+    def value(i: dict[str, PrimExpr]) -> PrimExpr:
+        rows, in_y = axis_taps(f64(i["H"]), f64(have["H"]), f64(size[0]), (top, bottom), attrs, TE)
         columns, in_x = axis_taps(
-            f64(at["W"]), f64(have["W"]), f64(size[1]), (left, right), attrs, TE
+            f64(i["W"]), f64(have["W"]), f64(size[1]), (left, right), attrs, TE
         )
 
         def pixel(y: PrimExpr, x: PrimExpr) -> PrimExpr:
-            place = {**at, "H": cast("int64", y), "W": cast("int64", x)}
+            place = {**i, "H": cast("int64", y), "W": cast("int64", x)}
             read = data(*lay.index(place))
             # A symbolic size may turn out 0: there is no pixel to read then.
             return tir.if_then_else(tir.all(*some), read, const(0, read.dtype)) if some else read
 
         if rows[0][1] is None:
-            made = cast(dtype, pixel(rows[0][0], columns[0][0]))
+            value_of = cast(dtype, pixel(rows[0][0], columns[0][0]))
         else:
-            made = cast(dtype, weighted(rows, columns, pixel, wide))
+            value_of = cast(dtype, weighted(rows, columns, pixel, wide))
         if in_y is None:
-            return made
-        return Select(And(in_y, in_x), made, _fill(attrs["extrapolation_value"], dtype))
+            return value_of
+        return Select(And(in_y, in_x), value_of, _fill(attrs["extrapolation_value"], dtype))
 
     return lay.compute(sizes, value, "resize")
 
@@ -180,18 +180,18 @@ def _as_dtype(x: np.ndarray, kind: np.dtype) -> np.ndarray:
 def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.ndarray:
     lay = resize_layout(attrs["layout"])
     x = lay.to_plain(data, "NCHW")
-    given = attrs["out_dtype"]
-    kind = x.dtype if given is None else value_dtype(given)
+    out_dtype = attrs["out_dtype"]
+    kind = x.dtype if out_dtype is None else value_dtype(out_dtype)
     top, left, bottom, right = attrs["roi"]
     ends = ((top, bottom), (left, right))
     taps, inside = [], []
     for k in range(2):
         places = np.arange(size[k], dtype="float64")
-        made = axis_taps(
+        pair = axis_taps(
             places, np.float64(x.shape[2 + k]), np.float64(size[k]), ends[k], attrs, NUMPY
         )
-        taps.append([(np.broadcast_to(i, places.shape).astype("int64"), w) for i, w, _ in made[0]])
-        inside.append(made[1])
+        taps.append([(np.broadcast_to(i, places.shape).astype("int64"), w) for i, w, _ in pair[0]])
+        inside.append(pair[1])
     (rows, columns), shape = taps, (*x.shape[:2], *size)
     if 0 in x.shape[2:] or 0 in size:
         out = np.zeros(shape, kind)
@@ -259,8 +259,8 @@ def resize2d(
     resize_settings(values, method, coordinate_transformation_mode, rounding_method)
     lay = resize_layout(layout)
     info = tensor(data, "data", NUMBER, lay.ndim)
-    given = values["out_dtype"]
-    dtype = info.dtype if given is None else dtype_of(given, "out_dtype", NUMBER)
+    stated = values["out_dtype"]
+    dtype = info.dtype if stated is None else dtype_of(stated, "out_dtype", NUMBER)
     dims = shape_argument(size, "size").values
     if len(dims) != 2:
         raise StructInfoError(f"size: wanted (height, width), got {len(dims)} dimensions")
@@ -284,8 +284,8 @@ def _grid_te(data: Tensor, grid: Tensor, **attrs: Any) -> Tensor:
     sizes = {**have, "H": grid.shape[1], "W": grid.shape[2]}
     wide = "float32" if data.dtype.bits < 64 else "float64"
 
-    def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        place = (at["N"], at["H"], at["W"])
+    def value(index: dict[str, PrimExpr]) -> PrimExpr:
+        place = (index["N"], index["H"], index["W"])
         column = f64(grid(*place, const(0, "int64")))
         row = f64(grid(*place, const(1, "int64")))
         rows = sample_taps(row, f64(have["H"]), attrs, TE)
@@ -294,7 +294,7 @@ def _grid_te(data: Tensor, grid: Tensor, **attrs: Any) -> Tensor:
         def pixel(y: PrimExpr, x: PrimExpr) -> PrimExpr:
             zero = const(0, "int64")
             inside = [GE(y, zero), LT(y, have["H"]), GE(x, zero), LT(x, have["W"])]
-            read = data(*lay.index({**at, "H": y, "W": x}))
+            read = data(*lay.index({**index, "H": y, "W": x}))
             return tir.if_then_else(tir.all(*inside), read, const(0, read.dtype))
 
         if rows[0][1] is None:
@@ -321,7 +321,7 @@ def _grid_numpy(data: np.ndarray, grid: np.ndarray, **attrs: Any) -> np.ndarray:
         return np.where(inside[..., None], read, np.zeros((), x.dtype))
 
     if rows[0][1] is None:
-        made = pixel(rows[0][0], columns[0][0])
+        result = pixel(rows[0][0], columns[0][0])
     else:
         total: Any = 0.0
         for y, wy, _ in rows:
@@ -329,13 +329,13 @@ def _grid_numpy(data: np.ndarray, grid: np.ndarray, **attrs: Any) -> np.ndarray:
             for c, wx, _ in columns:
                 row = row + pixel(y, c).astype("float64") * wx[..., None]
             total = total + row * wy[..., None]
-        made = total.astype(x.dtype)
-    return lay.from_plain(np.ascontiguousarray(np.moveaxis(made, -1, 1)), "NCHW")
+        result = total.astype(x.dtype)
+    return lay.from_plain(np.ascontiguousarray(np.moveaxis(result, -1, 1)), "NCHW")
 
 
 def _grid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
-    made = ops.grad.grid_sample_backward(gy, *call.args, **dict(call.attrs))
-    return TupleGetItem(made, 0), TupleGetItem(made, 1)
+    grads = ops.grad.grid_sample_backward(gy, *call.args, **dict(call.attrs))
+    return TupleGetItem(grads, 0), TupleGetItem(grads, 1)
 
 
 @op("image.grid_sample", _grid_numpy, te_lower(_grid_te), _grid_grad)

@@ -129,13 +129,13 @@ def _take_numpy(x: Any, indices: Any, *, axis: int | None = None, mode: str = "f
         raise VMValueError("take: the axis is empty")
     if mode == "wrap":
         return np.take(x, wide % max(size, 1), axis)
-    made = np.take(x, np.clip(wide, 0, max(size - 1, 0)), axis)
+    taken = np.take(x, np.clip(wide, 0, max(size - 1, 0)), axis)
     if mode == "nan":
         outside = ((wide < 0) | (wide >= size)).reshape(
             (1,) * axis + wide.shape + (1,) * (x.ndim - axis - 1)
         )
-        made = np.where(outside, np.asarray(np.nan, x.dtype), made)
-    return made
+        taken = np.where(outside, np.asarray(np.nan, x.dtype), taken)
+    return taken
 
 
 def _lower_take(builder: LowerBuilder, call: Call) -> Expr:
@@ -143,13 +143,13 @@ def _lower_take(builder: LowerBuilder, call: Call) -> Expr:
     mode = call.attrs["mode"]
     ndim = tensor_of(x).ndim
     axis = call.attrs["axis"]
-    at = None if axis is None else axis_of(axis, ndim)
+    along = None if axis is None else axis_of(axis, ndim)
 
     def compute(x: te.Tensor, indices: Any) -> te.Tensor:
         own = indices.shape if isinstance(indices, te.Tensor) else ()
-        size = dims_product(x.shape) if at is None else x.shape[at]
-        before = () if at is None else x.shape[:at]
-        after = () if at is None else x.shape[at + 1 :]
+        size = dims_product(x.shape) if along is None else x.shape[along]
+        before = () if along is None else x.shape[:along]
+        after = () if along is None else x.shape[along + 1 :]
 
         places = _places(indices, size, mode)
 
@@ -158,20 +158,20 @@ def _lower_take(builder: LowerBuilder, call: Call) -> Expr:
             raw = indices(*where) if isinstance(indices, te.Tensor) else indices
             place = places(*where) if places is not None else _place(raw, size, mode)
             place = cast("int64", place)
-            if at is None:
-                made = x(*unravel(place, x.shape))
+            if along is None:
+                taken = x(*unravel(place, x.shape))
             else:
-                made = x(*i[:at], place, *i[at + len(own) :])
+                taken = x(*i[:along], place, *i[along + len(own) :])
             if mode != "nan":
-                return made
+                return taken
             wide = cast("int64", raw)
             nan: PrimExpr = FloatImm(x.dtype, float("nan"))
-            return if_then_else(inside(wide, size), made, nan)
+            return if_then_else(inside(wide, size), taken, nan)
 
         return te.compute((*before, *own, *after), value, "take")
 
     def check(x: Buffer, *index: Buffer) -> Stmt | None:
-        size = dims_product(x.shape) if at is None else x.shape[at]
+        size = dims_product(x.shape) if along is None else x.shape[along]
         if mode == "fast":
             return None
         if isinstance(size, IntImm) and size.value > 0:
@@ -217,12 +217,12 @@ def _take_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     if axis is None:
         flat = ops.index_put(ops.zeros_like(ops.flatten(x)), (indices,), gy, accumulate=True)
         return reshaped_to(ops, flat, x), None
-    at = axis_of(axis, info.ndim)
+    along = axis_of(axis, info.ndim)
     many = tensor_of(indices).ndim
     # The axis to the front, where index_put works; and the same for the gradient.
-    to_front = (at, *(k for k in range(info.ndim) if k != at))
-    rest = [k for k in range(info.ndim - 1 + many) if not at <= k < at + many]
-    gradient = ops.permute_dims(gy, axes=(*range(at, at + many), *rest))
+    to_front = (along, *(k for k in range(info.ndim) if k != along))
+    rest = [k for k in range(info.ndim - 1 + many) if not along <= k < along + many]
+    gradient = ops.permute_dims(gy, axes=(*range(along, along + many), *rest))
     zeros = ops.zeros_like(ops.permute_dims(x, axes=to_front))
     put = ops.index_put(zeros, (indices,), gradient, accumulate=True)
     return ops.permute_dims(put, axes=tuple(to_front.index(k) for k in range(info.ndim))), None
@@ -239,8 +239,8 @@ def _bounded_take(ops: Ops, call: Call, indices: Any, gy: Expr) -> tuple[Any, Ex
         return ops.floor_mod(wide, PrimValue(size)), gy
     if mode == "nan":
         many = tensor_of(indices).ndim
-        at = 0 if axis is None else axis_of(axis, info.ndim)
-        last = 0 if axis is None else info.ndim - at - 1
+        along = 0 if axis is None else axis_of(axis, info.ndim)
+        last = 0 if axis is None else info.ndim - along - 1
         there = ops.logical_and(ops.greater_equal(wide, 0), ops.less(wide, PrimValue(size)))
         if last:
             there = ops.expand_dims(there, axis=tuple(range(many, many + last)))
@@ -272,8 +272,8 @@ def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") ->
     if axis is None:
         size = dims_product(info.dims)
     else:
-        at = axis_of(axis, info.ndim)
-        size, around = info.dims[at], (info.dims[:at], info.dims[at + 1 :])
+        along = axis_of(axis, info.ndim)
+        size, around = info.dims[along], (info.dims[:along], info.dims[along + 1 :])
     if isinstance(where, PrimStructInfo) and mode == "fast":
         index = cast("int64", scalar_of(indices))
         text = "indices: {index} is out of bounds for size {size}"
@@ -348,14 +348,14 @@ def _small(step: PrimExpr) -> PrimExpr:
 
 
 def _axes(axes: Expr, ndim: int) -> tuple[int, ...]:
-    made = []
+    numbers = []
     for v in scalars(axes, "axes"):
         if not isinstance(v, IntImm):
             raise StructInfoError(f"axes: wanted constant integers, got {v}")
-        made.append(v.value)
+        numbers.append(v.value)
     if ndim == -1:
-        return tuple(made)
-    return axes_of(tuple(made), ndim, "axes")
+        return tuple(numbers)
+    return axes_of(tuple(numbers), ndim, "axes")
 
 
 def _slice_numpy(
@@ -451,10 +451,10 @@ def _slice_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return (gy, *[None] * (len(call.args) - 1))
 
 
-def _slice_arguments(given: dict[str, Any]) -> None:
+def _slice_arguments(values: dict[str, Any]) -> None:
     for name in ("axes", "begin", "end", "strides"):
         try:
-            given[name] = as_scalars(given[name])
+            values[name] = as_scalars(values[name])
         except RelaxvmError as error:
             raise StructInfoError(f"{name}: {error}") from None
 
@@ -476,18 +476,20 @@ def strided_slice(
                     sizes simpler expressions
     """
     info = tensor(x, "x")
-    at = _axes(axes, info.ndim)
+    cut = _axes(axes, info.ndim)
     values = [scalars(begin, "begin"), scalars(end, "end")]
     if strides is not None:
         values.append(scalars(strides, "strides"))
     for name, each in zip(("begin", "end", "strides"), values):
-        if len(each) != len(at):
-            raise StructInfoError(f"{name}: wanted {len(at)} values, one per axis, got {len(each)}")
-    steps = values[2] if strides is not None else [ONE] * len(at)
+        if len(each) != len(cut):
+            raise StructInfoError(
+                f"{name}: wanted {len(cut)} values, one per axis, got {len(each)}"
+            )
+    steps = values[2] if strides is not None else [ONE] * len(cut)
     if any(is_const(s, 0) for s in steps):
         raise StructInfoError("strides: a stride is 0")
     dims = list(info.dims)
-    for a, b, e, s in zip(at, values[0], values[1], map(_small, steps)):
+    for a, b, e, s in zip(cut, values[0], values[1], map(_small, steps)):
         if not isinstance(s, IntImm):
             want_true(Not(s.equal(ZERO)), "strides: a stride is 0")
         if assume_inbound:
@@ -531,10 +533,10 @@ def _lower_dynamic(builder: LowerBuilder, call: Call) -> Expr:
 def _dynamic_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x: Any = call.args[0]
     numbers, count = numbered(ops, x)
-    at = ops.dynamic_strided_slice(numbers, *call.args[1:])
+    places = ops.dynamic_strided_slice(numbers, *call.args[1:])
     flat = ops.zeros(ShapeExpr((count,)), x.struct_info.dtype)
-    made = reshaped_to(ops, ops.index_put(flat, (at,), gy, accumulate=True), x)
-    return made, None, None, None
+    grad = reshaped_to(ops, ops.index_put(flat, (places,), gy, accumulate=True), x)
+    return grad, None, None, None
 
 
 @op("dynamic_strided_slice", _dynamic_numpy, _lower_dynamic, _dynamic_grad, BY_POSITION)
@@ -544,11 +546,11 @@ def dynamic_strided_slice(x: Expr, begin: Expr, end: Expr, strides: Expr) -> Str
     """
     info = tensor(x, "x")
     for value, name in ((begin, "begin"), (end, "end"), (strides, "strides")):
-        given = tensor(value, name, INTEGER, 1)
-        if given.dtype not in ("void", "int64"):
-            raise StructInfoError(f"{name}: wanted int64, got {given.dtype}")
+        info_of = tensor(value, name, INTEGER, 1)
+        if info_of.dtype not in ("void", "int64"):
+            raise StructInfoError(f"{name}: wanted int64, got {info_of.dtype}")
         text = "{name}: wanted {b} values, one per axis, got {a}"
-        want_equal(given.dims[0], const(info.ndim, "int64"), text, name=name)
+        want_equal(info_of.dims[0], const(info.ndim, "int64"), text, name=name)
     return TensorStructInfo(None, info.dtype, info.vdevice, info.ndim)
 
 
@@ -632,20 +634,20 @@ def same_rank(a: KnownTensor, b: KnownTensor, names: tuple[str, str]) -> None:
 
 
 def _gather_elements_numpy(data: Any, indices: Any, *, axis: int = 0) -> Any:
-    at = axis % data.ndim
+    along = axis % data.ndim
     grid = list(np.indices(indices.shape, sparse=True))
-    grid[at] = bounded(indices, data.shape[at], "gather_elements")
+    grid[along] = bounded(indices, data.shape[along], "gather_elements")
     return data[tuple(grid)]
 
 
 def _lower_gather_elements(builder: LowerBuilder, call: Call) -> Expr:
     data, indices = call.args
-    at = call.attrs["axis"] % tensor_of(data).ndim
+    along = call.attrs["axis"] % tensor_of(data).ndim
 
     def compute(data: te.Tensor, indices: te.Tensor) -> te.Tensor:
         def value(*i: PrimExpr) -> PrimExpr:
-            place = checked("gather_elements", indices(*i), data.shape[at])
-            return data(*i[:at], place, *i[at + 1 :])
+            place = checked("gather_elements", indices(*i), data.shape[along])
+            return data(*i[:along], place, *i[along + 1 :])
 
         return te.compute(indices.shape, value, "gather_elements")
 
@@ -676,12 +678,12 @@ def _gather_nd_numpy(data: Any, indices: Any, *, batch_dims: int = 0) -> Any:
     places = list(np.indices(lead, sparse=True))[:batch_dims]
     for k in range(depth):
         places.append(bounded(indices[..., k], data.shape[batch_dims + k], "gather_nd"))
-    made = (
+    slices = (
         data[tuple(np.broadcast_to(p, lead) for p in places)]
         if places
         else np.broadcast_to(data, (*lead, *data.shape))
     )
-    return np.array(made)
+    return np.array(slices)
 
 
 def index_depth(info: KnownTensor, name: str) -> int:

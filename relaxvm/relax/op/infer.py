@@ -88,13 +88,13 @@ def tensors(x: Expr, name: str, takes: Collection[str] = ANY) -> list[KnownTenso
     info = x.struct_info
     if not isinstance(info, TupleStructInfo):
         raise StructInfoError(f"{name}: wanted a tuple of tensors, got {info}")
-    made = []
+    fields = []
     for i, field in enumerate(info.fields):
         if not isinstance(field, TensorStructInfo):
             raise StructInfoError(f"{name}: field {i}: wanted a tensor, got {field}")
         check_kind(field.dtype, f"{name}: field {i}", takes)
-        made.append(field)
-    return cast(list[KnownTensor], made)
+        fields.append(field)
+    return cast(list[KnownTensor], fields)
 
 
 def same_dtype(infos: Sequence[Any], names: Sequence[str]) -> DataType:
@@ -140,11 +140,11 @@ def axes_of(axes: Any, ndim: int, name: str = "axis") -> tuple[int, ...]:
     """
     if axes is None:
         return tuple(range(ndim))
-    given = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
-    made = tuple(axis_of(a, ndim, name) for a in given)
-    if len(set(made)) != len(made):
-        raise StructInfoError(f"{name}: an axis stands twice in {list(given)}")
-    return made
+    several = tuple(axes) if isinstance(axes, (list, tuple)) else (axes,)
+    result = tuple(axis_of(a, ndim, name) for a in several)
+    if len(set(result)) != len(result):
+        raise StructInfoError(f"{name}: an axis stands twice in {list(several)}")
+    return result
 
 
 def differ(a: PrimExpr, b: PrimExpr) -> bool:

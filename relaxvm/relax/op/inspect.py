@@ -58,14 +58,14 @@ def _inspector(
     gives = DataType(dtype)
 
     def value(info: TensorStructInfo, axis: Any) -> PrimExpr | None:
-        found = known(info, axis)
-        if found is None or isinstance(found, PrimExpr):
-            return found
-        return const(found, gives)
+        number = known(info, axis)
+        if number is None or isinstance(number, PrimExpr):
+            return number
+        return const(number, gives)
 
     def infer(x: Expr, axis: Any) -> StructInfo:
-        found = value(tensor(x, "tensor"), axis)
-        return PrimStructInfo(gives) if found is None else PrimStructInfo(value=found)
+        number = value(tensor(x, "tensor"), axis)
+        return PrimStructInfo(gives) if number is None else PrimStructInfo(value=number)
 
     def rule(tensor: Expr) -> StructInfo:
         return infer(tensor, None)
@@ -85,10 +85,10 @@ def _inspector(
     chosen.__name__ = chosen.__qualname__ = name
     chosen.__doc__ = meaning
     rules: dict[str, Any] = {"numpy": numpy, "lower": lower}
-    made = op(
+    declare = op(
         f"inspect.{name}", grad=_NO_GRADIENT, layout=_NO_GRADIENT, takes_unknown=True, **rules
     )
-    return made(chosen)
+    return declare(chosen)
 
 
 def _axis(x: Expr, axis: Expr) -> PrimExpr | None:

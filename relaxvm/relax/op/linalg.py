@@ -165,9 +165,9 @@ def matmul_te(
     batch = len(dims) - (a.ndim > 1) - (b.ndim > 1)
     k = te.reduce_axis((0, a.shape[-1]), "k")
 
-    def element(which: int, x: te.Tensor, at: list[PrimExpr]) -> PrimExpr:
-        value = cast(wide, x(*at))
-        return value if prepare is None else prepare(which, value, at)
+    def element(which: int, x: te.Tensor, place: list[PrimExpr]) -> PrimExpr:
+        value = cast(wide, x(*place))
+        return value if prepare is None else prepare(which, value, place)
 
     def value(*index: PrimExpr) -> PrimExpr:
         own_a = _own_index(a.shape[:-2], index[:batch], dims[:batch])
@@ -178,8 +178,7 @@ def matmul_te(
         right = element(1, b, [*own_b, k.var, *column])
         return te.sum(left * right, axis=k)
 
-    made: te.Tensor = te.compute(tuple(dims), value, "matmul")
-    return rounded(made, out)
+    return rounded(te.compute(tuple(dims), value, "matmul"), out)
 
 
 def matmul_info(
@@ -275,8 +274,7 @@ def _dot_te(a: te.Tensor, b: te.Tensor) -> te.Tensor:
         left, right = a(*index[: a.ndim - 1], k.var), b(*own)
         return te.sum(cast(wide, left) * cast(wide, right), axis=k)
 
-    made: te.Tensor = te.compute((*a.shape[:-1], *rest), value, "dot")
-    return rounded(made, a.dtype)
+    return rounded(te.compute((*a.shape[:-1], *rest), value, "dot"), a.dtype)
 
 
 def _dot_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
@@ -285,8 +283,8 @@ def _dot_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, ...]:
     letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     first, second = letters[:one], letters[one : one + two]
     if one and two:
-        at = max(two - 2, 0)
-        second = second[:at] + first[-1] + second[at + 1 :]
+        place = max(two - 2, 0)
+        second = second[:place] + first[-1] + second[place + 1 :]
         out = first[:-1] + second.replace(first[-1], "")
     else:
         out = first + second

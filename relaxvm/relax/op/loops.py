@@ -48,8 +48,8 @@ def for_each(
 ) -> Stmt:
     """``for i0, i1, ...: body(i0, i1, ...)`` over all of `dims`, the last one fastest."""
     loops = [TirVar(f"{prefix}{k}", d.dtype) for k, d in enumerate(dims)]
-    made = body(*loops)
-    stmt = made if isinstance(made, Stmt) else seq(*made)
+    inner = body(*loops)
+    stmt = inner if isinstance(inner, Stmt) else seq(*inner)
     for loop, extent in reversed(list(zip(loops, dims))):
         stmt = For(loop, const(0, loop.dtype), extent, "serial", stmt)
     return stmt

@@ -58,9 +58,9 @@ def call_te(
         # Formulas are wanted (`topi`), not a loop function of them.
         return builder.formulas(fn, args, attrs)
     key = question(fn, args, attrs, te_name)
-    found = builder.legalised.get(key) if key is not None else None
-    if found is not None:
-        gv, out_sinfo, tir_vars, scalars, _ = found
+    known = builder.legalised.get(key) if key is not None else None
+    if known is not None:
+        gv, out_sinfo, tir_vars, scalars, _ = known
         inputs = [*filter(is_tensor, laid_flat(args)), *scalars]
     else:
         prim_func, inputs, out_sinfo, tir_vars = call_te_inputs(fn, args, attrs, closed=True)

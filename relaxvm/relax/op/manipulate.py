@@ -76,16 +76,16 @@ def _reshape_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     return (reshaped_to(ops, gy, call.args[0]), *[None] * (len(call.args) - 1))
 
 
-def _new_shape(given: dict[str, Any]) -> None:
+def _new_shape(values: dict[str, Any]) -> None:
     """-1 becomes what is left, and 0 the dimension of `x` in that place."""
-    shape = given["shape"]
+    shape = values["shape"]
     shape = plain_value(shape.values if isinstance(shape, ShapeExpr) and shape.open else shape)
     if isinstance(shape, (int, PrimExpr)):
         shape = (shape,)
     if not isinstance(shape, tuple):
         return
     entries = list(shape)
-    x = given["x"] = as_relax(given["x"])
+    x = values["x"] = as_relax(values["x"])
     dims = tensor(x, "x").dims
     for k, e in enumerate(entries):
         if isinstance(e, int) and not isinstance(e, bool) and e < -1:
@@ -106,7 +106,7 @@ def _new_shape(given: dict[str, Any]) -> None:
             raise StructInfoError("shape: -1 is computed from the shape of x, which is not known")
         others = ShapeExpr([e for k, e in enumerate(entries) if k != left[0]]).values
         entries[left[0]] = _left_over(dims, others, shape)
-    given["shape"] = ShapeExpr(entries)
+    values["shape"] = ShapeExpr(entries)
 
 
 def _left_over(dims: Any, others: Any, shape: Any) -> PrimExpr:
@@ -245,10 +245,10 @@ def squeeze(x: Expr, axis: int | tuple[int, ...] | None = None) -> StructInfo:
 def _permutation(axes: Any, ndim: int) -> tuple[int, ...]:
     if axes is None:
         return tuple(range(ndim))[::-1]
-    made = axes_of(axes, ndim, "axes")
-    if len(made) != ndim:
+    order = axes_of(axes, ndim, "axes")
+    if len(order) != ndim:
         raise StructInfoError(f"axes: wanted each of {ndim} axes once, got {list(axes)}")
-    return made
+    return order
 
 
 def _te_permute_dims(x: te.Tensor, axes: Any) -> te.Tensor:
@@ -297,16 +297,16 @@ def _choose(options: list[PrimExpr], ends: list[PrimExpr], index: PrimExpr) -> P
 
 
 def _te_concat(tensors: list[te.Tensor], axis: int) -> te.Tensor:
-    at = axis % tensors[0].ndim
+    along = axis % tensors[0].ndim
     starts, end = [], ZERO
     for t in tensors:
         starts.append(end)
-        end = simplified(end + t.shape[at])
-    dims = [end if k == at else d for k, d in enumerate(tensors[0].shape)]
+        end = simplified(end + t.shape[along])
+    dims = [end if k == along else d for k, d in enumerate(tensors[0].shape)]
 
     def value(*i: PrimExpr) -> PrimExpr:
-        loads = [t(*i[:at], i[at] - s, *i[at + 1 :]) for t, s in zip(tensors, starts)]
-        return _choose(loads, [*starts[1:], end], i[at])
+        loads = [t(*i[:along], i[along] - s, *i[along + 1 :]) for t, s in zip(tensors, starts)]
+        return _choose(loads, [*starts[1:], end], i[along])
 
     return te.compute(dims, value, "concat")
 
@@ -332,12 +332,12 @@ def _lower_joined(compute: Any, extra: int) -> Any:
 def _concat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     fields = tuple_fields(call.args[0])
     axis = call.attrs["axis"] or 0
-    made, end = [], ZERO
+    grads, end = [], ZERO
     for f in fields:
         dims = known_sizes(f, "the gradient of concat: a tensor")
         start, end = end, simplified(end + dims[at_axis(f, axis)])
-        made.append(ops.strided_slice(gy, (axis,), (start,), (end,), assume_inbound=True))
-    return (Tuple(made),)
+        grads.append(ops.strided_slice(gy, (axis,), (start,), (end,), assume_inbound=True))
+    return (Tuple(grads),)
 
 
 @op(
@@ -357,9 +357,9 @@ def concat(tensors: Expr, axis: int | None = 0) -> StructInfo:
             f"axis: None is for tensors of one dimension, these have {ndim}; give the axis, or "
             "flatten them"
         )
-    at = axis_of(0 if axis is None else axis, ndim)
-    dims = _shared(infos, at)
-    dims[at] = simplified(sum((i.dims[at] for i in infos), start=ZERO))
+    along = axis_of(0 if axis is None else axis, ndim)
+    dims = _shared(infos, along)
+    dims[along] = simplified(sum((i.dims[along] for i in infos), start=ZERO))
     return TensorStructInfo(dims, dtype, vdevice)
 
 
@@ -418,9 +418,9 @@ def _stack_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
 def stack(tensors: Expr, axis: int | None = 0) -> StructInfo:
     """Several tensors of one shape (a tuple) beside each other along a new dimension `axis`."""
     infos, dtype, vdevice = _joinable(tensors)
-    at = axis_of(0 if axis is None else axis, infos[0].ndim, extra=1)
+    along = axis_of(0 if axis is None else axis, infos[0].ndim, extra=1)
     dims = _shared(infos, -1)
-    return TensorStructInfo([*dims[:at], len(infos), *dims[at:]], dtype, vdevice)
+    return TensorStructInfo([*dims[:along], len(infos), *dims[along:]], dtype, vdevice)
 
 
 _MOST_SECTIONS = 1 << 16
@@ -434,10 +434,10 @@ def _pieces(size: PrimExpr, spec: Any) -> list[tuple[PrimExpr, PrimExpr]]:
         edges: list[PrimExpr] = [least(length * k, size, analyzer) for k in range(spec)]
     else:
         edges = [ZERO, *(least(const(e, "int64"), size, analyzer) for e in spec)]
-    made = []
+    pieces = []
     for start, end in zip(edges, [*edges[1:], size]):
-        made.append((simplified(start), simplified(most(end - start, ZERO, analyzer))))
-    return made
+        pieces.append((simplified(start), simplified(most(end - start, ZERO, analyzer))))
+    return pieces
 
 
 def _split_numpy(x: Any, *, indices_or_sections: Any, axis: int = 0) -> tuple[Any, ...]:
@@ -452,14 +452,16 @@ def _split_numpy(x: Any, *, indices_or_sections: Any, axis: int = 0) -> tuple[An
 
 
 def _te_split(x: te.Tensor, indices_or_sections: Any, axis: int) -> list[te.Tensor]:
-    at = axis % x.ndim
-    made = []
-    for k, (start, length) in enumerate(_pieces(x.shape[at], indices_or_sections)):
-        dims = [*x.shape[:at], length, *x.shape[at + 1 :]]
-        made.append(
-            te.compute(dims, lambda *i, s=start: x(*i[:at], i[at] + s, *i[at + 1 :]), f"split_{k}")
+    nth = axis % x.ndim
+    parts = []
+    for k, (start, length) in enumerate(_pieces(x.shape[nth], indices_or_sections)):
+        dims = [*x.shape[:nth], length, *x.shape[nth + 1 :]]
+        parts.append(
+            te.compute(
+                dims, lambda *i, s=start: x(*i[:nth], i[nth] + s, *i[nth + 1 :]), f"split_{k}"
+            )
         )
-    return made
+    return parts
 
 
 @op(
@@ -487,10 +489,10 @@ def split(x: Expr, indices_or_sections: int | tuple[int, ...], axis: int = 0) ->
                 raise StructInfoError(
                     f"indices_or_sections: wanted indices that are ints, not negative, got {e!r}"
                 )
-    at = axis_of(axis, info.ndim)
+    along = axis_of(axis, info.ndim)
     fields = [
-        shaped(info, [*info.dims[:at], length, *info.dims[at + 1 :]])
-        for _, length in _pieces(info.dims[at], spec)
+        shaped(info, [*info.dims[:along], length, *info.dims[along + 1 :]])
+        for _, length in _pieces(info.dims[along], spec)
     ]
     return TupleStructInfo(tuple(fields))
 
@@ -570,8 +572,7 @@ def _te_collapse(data: te.Tensor, dims: list[PrimExpr]) -> te.Tensor:
         element = cast(wide, data(*(at(i, k) for k in range(data.ndim))))
         return te.sum(element, axis=list(axes.values())) if axes else element
 
-    made: te.Tensor = te.compute(tuple(dims), value, "collapse_sum")
-    return rounded(made, data.dtype)
+    return rounded(te.compute(tuple(dims), value, "collapse_sum"), data.dtype)
 
 
 def _collapse_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:

@@ -80,8 +80,8 @@ def in_wider(f: Callable[..., Any]) -> Callable[..., Any]:
         up = {"float16": np.float32, "float32": np.float64}.get(kind.name)
         if up is None:
             return f(*args, **attrs)
-        made = f(*(np.asarray(a).astype(up) for a in args), **attrs)
-        return np.asarray(made).astype(kind)
+        value = f(*(np.asarray(a).astype(up) for a in args), **attrs)
+        return np.asarray(value).astype(kind)
 
     return wide
 
@@ -110,10 +110,10 @@ def convert(x: Any, dtype: DataType) -> np.ndarray:
     inside = (wide >= float(low)) & (
         wide < float(high) + 1.0 if dtype.bits < 64 else wide < float(high)
     )
-    made = np.where(inside, wide, 0.0).astype(to)
-    made = np.where(wide >= float(high), to.type(high), made)
-    made = np.where(wide <= float(low), to.type(low), made)
-    return np.where(np.isnan(wide), to.type(0), made)
+    result = np.where(inside, wide, 0.0).astype(to)
+    result = np.where(wide >= float(high), to.type(high), result)
+    result = np.where(wide <= float(low), to.type(low), result)
+    return np.where(np.isnan(wide), to.type(0), result)
 
 
 def _toward_bfloat16(x: np.ndarray) -> np.ndarray:
@@ -149,8 +149,8 @@ def evaluate(
     """
     values: dict[int, Any] = {}
     keep: list[Any] = []
-    for var, given in (env or {}).items():
-        values[id(var)] = given
+    for var, value_of in (env or {}).items():
+        values[id(var)] = value_of
         keep.append(var)
     stack: list[tuple[Any, bool]] = [(expr, False)]
     while stack:
@@ -214,14 +214,14 @@ def _attribute(value: Any, symbols: Mapping[Any, int]) -> Any:
     return _scalar(value, symbols) if isinstance(value, PrimExpr) else value
 
 
-def _as(info: StructInfo, made: Any, name: str) -> Any:
+def _as(info: StructInfo, raw: Any, name: str) -> Any:
     """What a meaning gave, as a value of `info`. Raises StructInfoError if it is of other kind."""
     if isinstance(info, TupleStructInfo):
-        if not isinstance(made, (tuple, list)) or len(made) != len(info.fields):
-            raise StructInfoError(f"{name}: its meaning gives {type(made).__name__}, wanted {info}")
-        return tuple(_as(f, m, name) for f, m in zip(info.fields, made))
+        if not isinstance(raw, (tuple, list)) or len(raw) != len(info.fields):
+            raise StructInfoError(f"{name}: its meaning gives {type(raw).__name__}, wanted {info}")
+        return tuple(_as(f, m, name) for f, m in zip(info.fields, raw))
     if isinstance(info, TensorStructInfo):
-        array = np.asarray(made)
+        array = np.asarray(raw)
         if info.dtype == "void":
             return array
         if info.dtype.is_bits:
@@ -230,7 +230,7 @@ def _as(info: StructInfo, made: Any, name: str) -> Any:
             raise StructInfoError(f"{name}: its meaning gives {array.dtype}, wanted {info.dtype}")
         return array
     if isinstance(info, ShapeStructInfo):
-        return tuple(int(d) for d in made)
+        return tuple(int(d) for d in raw)
     if isinstance(info, PrimStructInfo):
-        return value_dtype(info.dtype).type(made)
-    return made
+        return value_dtype(info.dtype).type(raw)
+    return raw

@@ -64,29 +64,29 @@ def kill_tensor(tensor: Expr) -> StructInfo:
     return TupleStructInfo(())
 
 
-def _whole_view(given: dict[str, Any]) -> None:
+def _whole_view(values: dict[str, Any]) -> None:
     """A part left out (None, or the empty tuple that TVM prints for it) is that of `data`."""
-    data = given["data"] = as_relax(given["data"])
-    for name, part in given.items():
+    data = values["data"] = as_relax(values["data"])
+    for name, part in values.items():
         if isinstance(part, Tuple) and not part.fields:
-            given[name] = None
+            values[name] = None
     info = data.struct_info
     if not isinstance(info, TensorStructInfo):
         return
-    if given["relative_byte_offset"] is not None:
-        start = _offset(as_relax(plain_value(given["relative_byte_offset"])))
-        if isinstance(start, IntImm) and given["shape"] is None and given["dtype"] is None:
+    if values["relative_byte_offset"] is not None:
+        start = _offset(as_relax(plain_value(values["relative_byte_offset"])))
+        if isinstance(start, IntImm) and values["shape"] is None and values["dtype"] is None:
             if start.value:
                 raise StructInfoError(
                     f"all of data from byte {start.value} on would end beyond data; give shape"
                 )
-            given["relative_byte_offset"] = None
-        elif given["dtype"] is None:
+            values["relative_byte_offset"] = None
+        elif values["dtype"] is None:
             if info.dtype == "void":
                 raise StructInfoError("dtype: wanted one, since that of data is not known")
-            given["dtype"] = DataTypeImm(info.dtype)
-    if given["dtype"] is not None and given["shape"] is None:
-        given["shape"] = get_shape_of(data)
+            values["dtype"] = DataTypeImm(info.dtype)
+    if values["dtype"] is not None and values["shape"] is None:
+        values["shape"] = get_shape_of(data)
 
 
 @prepared(_whole_view)
@@ -107,16 +107,16 @@ def view(
     new_dtype = info.dtype
     if dtype is not None:
         new_dtype = array_dtype(dtype.value) if isinstance(dtype, DataTypeImm) else DataType("void")
-    made = TensorStructInfo(info.shape, new_dtype, None, info.ndim)
+    result = TensorStructInfo(info.shape, new_dtype, None, info.ndim)
     if shape is not None:
-        made = TensorStructInfo(shape_argument(shape), new_dtype)
+        result = TensorStructInfo(shape_argument(shape), new_dtype)
     offset = const(0, "int64") if relative_byte_offset is None else _offset(relative_byte_offset)
     if isinstance(offset, IntImm) and new_dtype != "void" and offset.value % new_dtype.itemsize:
         raise StructInfoError(
             f"relative_byte_offset: wanted a multiple of the {new_dtype.itemsize} bytes of "
             f"{new_dtype}, got {offset.value}"
         )
-    room, needed = _size_bytes(info), _size_bytes(made)
+    room, needed = _size_bytes(info), _size_bytes(result)
     if room is not None and needed is not None and offset is not None:
         needed = needed + offset
         if size_analyzer(room, needed).can_prove(needed > room):
@@ -124,7 +124,7 @@ def view(
                 f"wanted at most {plain_text(room)} bytes, as data has; "
                 f"the view ends at {plain_text(simplified(needed))}"
             )
-    return made
+    return result
 
 
 def _offset(x: Expr) -> PrimExpr | None:

@@ -45,9 +45,9 @@ _ROUNDS = missing("rounds to integers")
 
 
 def _out(out_dtype: Any, names: Sequence[str]) -> DataType:
-    made = dtype_of(out_dtype, "out_dtype")
-    one_of(made, names, "out_dtype")
-    return made
+    dtype = dtype_of(out_dtype, "out_dtype")
+    one_of(dtype, names, "out_dtype")
+    return dtype
 
 
 def _along(info: KnownTensor, axis: int) -> PrimExpr | None:
@@ -165,8 +165,8 @@ def _requantize_numpy(
 ) -> Any:
     x = np.asarray(data)
     axis = axis % max(x.ndim, 1)
-    given = (input_scale, input_zero_point, output_scale, output_zero_point)
-    s, z, so, zo = (quant_values(p, x.ndim, axis) for p in given)
+    numbers = (input_scale, input_zero_point, output_scale, output_zero_point)
+    s, z, so, zo = (quant_values(p, x.ndim, axis) for p in numbers)
     distance = (x.astype("int64") - z.astype("int64")).astype("float32")
     factor = s.astype("float32") / so.astype("float32")
     return np_stored(np.asarray(distance * factor), zo, out_dtype)

@@ -53,15 +53,15 @@ def _conv_dims(
     strides = spread(attrs["strides"], 2, "strides")
     padding = padding_of(attrs["padding"], 2)
     dilation = spread(attrs["dilation"], 2, "dilation")
-    made = []
+    dims = []
     for k in range(2):
         span = (weight[2 + k] - 1) * dilation[k] + 1
         padded = data[2 + k] + (padding[k] + padding[2 + k])
         text = "the window of {size} does not fit the padded data, of {most}"
         want_at_most(span, padded, text)
         room = padded - span
-        made.append(te.floordiv(room, const(strides[k], room.dtype)) + 1)
-    return (data[0], weight[0], *made)
+        dims.append(te.floordiv(room, const(strides[k], room.dtype)) + 1)
+    return (data[0], weight[0], *dims)
 
 
 def _conv_info(data: Expr, weight: Expr, dtype: DataType, attrs: Any) -> TensorStructInfo:
@@ -83,8 +83,8 @@ def _conv_info(data: Expr, weight: Expr, dtype: DataType, attrs: Any) -> TensorS
     want_equal(d[1], k[1] * groups, text, each=k[1], groups=groups)
     text = "weight: {size} output channels are not {groups} equal groups"
     want_multiple(k[0], groups, text, groups=groups)
-    made = _conv_dims(d, k, attrs)
-    return shaped(x, [made["NCHW".index(c)] for c in attrs["data_layout"]], dtype)
+    dims = _conv_dims(d, k, attrs)
+    return shaped(x, [dims["NCHW".index(c)] for c in attrs["data_layout"]], dtype)
 
 
 def _conv_te(
@@ -123,13 +123,13 @@ def _conv_te(
     return te.compute(dims, value, "conv2d")
 
 
-def _in_layout(made: te.Tensor, layout: str, f: Callable[..., PrimExpr]) -> te.Tensor:
-    """The tensor of f(value, output channel), `made` being in NCHW, in `layout`."""
-    dims = dict(zip("NCHW", made.shape))
+def _in_layout(sums: te.Tensor, layout: str, f: Callable[..., PrimExpr]) -> te.Tensor:
+    """The tensor of f(value, output channel), `sums` being in NCHW, in `layout`."""
+    dims = dict(zip("NCHW", sums.shape))
 
     def value(*index: PrimExpr) -> PrimExpr:
-        at = dict(zip(layout, index))
-        return f(made(*(at[c] for c in "NCHW")), at["C"])
+        place = dict(zip(layout, index))
+        return f(sums(*(place[c] for c in "NCHW")), place["C"])
 
     return te.compute(tuple(dims[c] for c in layout), value, "result")
 
@@ -149,7 +149,7 @@ def _np_conv(x: Any, w: Any, zx: Any, zw: Any, attrs: Any) -> np.ndarray:
     if min(room) < 0:
         raise VMValueError(f"the window {r, s} does not fit the padded data {x.shape[2:]}")
     rows, columns = (n // by + 1 for n, by in zip(room, strides))
-    made = np.zeros((x.shape[0], o, rows, columns), "int32")
+    sums = np.zeros((x.shape[0], o, rows, columns), "int32")
     for g in range(groups):
         part = x[:, g * c : (g + 1) * c]
         own = slice(g * (o // groups), (g + 1) * (o // groups))
@@ -158,12 +158,12 @@ def _np_conv(x: Any, w: Any, zx: Any, zw: Any, attrs: Any) -> np.ndarray:
                 y, z = i * dilation[0], j * dilation[1]
                 seen = part[:, :, y : y + (rows - 1) * strides[0] + 1 : strides[0]]
                 seen = seen[:, :, :, z : z + (columns - 1) * strides[1] + 1 : strides[1]]
-                made[:, own] += np.einsum("nchw,oc->nohw", seen, w[own, :, i, j])
-    return made
+                sums[:, own] += np.einsum("nchw,oc->nohw", seen, w[own, :, i, j])
+    return sums
 
 
-def _to_layout(made: np.ndarray, layout: str) -> np.ndarray:
-    return np.transpose(made, ["NCHW".index(c) for c in layout])
+def _to_layout(sums: np.ndarray, layout: str) -> np.ndarray:
+    return np.transpose(sums, ["NCHW".index(c) for c in layout])
 
 
 def _conv_integer_numpy(
@@ -174,14 +174,14 @@ def _conv_integer_numpy(
 
 def _conv_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
     attrs = dict(call.attrs)
-    x, w, *given = call.args
-    zeros, which = needed(*given)
+    x, w, *points = call.args
+    zeros, which = needed(*points)
 
     def compute(x: te.Tensor, w: te.Tensor, *zeros: te.Tensor) -> te.Tensor:
         zx, zw = (dict(zip(which, zeros)).get(k) for k in (0, 1))
-        made = _conv_te(x, w, zx, zw, attrs)
+        sums = _conv_te(x, w, zx, zw, attrs)
         layout = attrs["data_layout"]
-        return made if layout == "NCHW" else _in_layout(made, layout, lambda v, c: v)
+        return sums if layout == "NCHW" else _in_layout(sums, layout, lambda v, c: v)
 
     return call_te(builder, call, compute, x, w, *zeros)
 
@@ -219,7 +219,7 @@ def conv2d_integer(
         "data_layout": data_layout,
         "kernel_layout": kernel_layout,
     }
-    made = _conv_info(data, weight, _INT32, attrs)
+    info = _conv_info(data, weight, _INT32, attrs)
     x, w = tensor(data, "data"), tensor(weight, "weight")
     if data_zero_point is not None:
         quant_info(data_zero_point, "data_zero_point", INTEGER)
@@ -228,7 +228,7 @@ def conv2d_integer(
         outputs = w.dims[kernel_layout.index("O")]
         quant_info(weight_zero_point, "weight_zero_point", INTEGER, outputs, "the output channels")
         same_as(weight_zero_point, w, "weight_zero_point", "weight")
-    return made
+    return info
 
 
 def _qlinear_conv_numpy(
@@ -261,7 +261,7 @@ def _qlinear_conv_lower(builder: LowerBuilder, call: Call) -> Expr:
     def compute(x: Any, sx: Any, w: Any, sw: Any, sy: Any, zy: Any, *rest: Any) -> Any:
         zx, zw = (dict(zip(which, rest)).get(k) for k in (0, 1))
         bias = rest[len(which) :]
-        made = _conv_te(x, w, zx, zw, attrs)
+        sums = _conv_te(x, w, zx, zw, attrs)
 
         def value(v: PrimExpr, c: PrimExpr) -> PrimExpr:
             total = v + bias[0](c) if bias else v
@@ -269,7 +269,7 @@ def _qlinear_conv_lower(builder: LowerBuilder, call: Call) -> Expr:
             factor = scales / cast("float32", quant_at(sy, None))
             return to_stored(cast("float32", total) * factor, quant_at(zy, None), zy.dtype)
 
-        return _in_layout(made, attrs["data_layout"], value)
+        return _in_layout(sums, attrs["data_layout"], value)
 
     return call_te(builder, call, compute, x, sx, w, sw, sy, zy, *zeros, *bias)
 
@@ -309,7 +309,7 @@ def qlinear_conv2d(
     }
     zero = quant_info(y_zero_point, "y_zero_point", INTEGER)
     one_of(zero.dtype, BYTES, "y_zero_point")
-    made = _conv_info(data, weight, zero.dtype, attrs)
+    result = _conv_info(data, weight, zero.dtype, attrs)
     x, w = tensor(data, "data"), tensor(weight, "weight")
     outputs = w.dims[kernel_layout.index("O")]
     quant_info(data_scale, "data_scale", FLOAT)
@@ -323,4 +323,4 @@ def qlinear_conv2d(
         info = tensor(bias, "bias", INTEGER, ndim=1)
         one_of(info.dtype, ("int32",), "bias")
         want_equal(info.dims[0], outputs, "bias: wanted {b} elements, got {a}")
-    return made
+    return result

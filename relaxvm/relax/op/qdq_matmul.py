@@ -40,10 +40,10 @@ _INT32 = DataType("int32")
 def _products_te(
     dims: Sequence[PrimExpr], a: te.Tensor, b: te.Tensor, za: te.Tensor | None, zb: te.Tensor | None
 ) -> te.Tensor:
-    def prepare(which: int, value: PrimExpr, at: Sequence[PrimExpr]) -> PrimExpr:
+    def prepare(which: int, value: PrimExpr, index: Sequence[PrimExpr]) -> PrimExpr:
         if which == 0:
-            return distance(value, za, at[-2] if a.ndim > 1 else None)
-        return distance(value, zb, at[-1] if b.ndim > 1 else None)
+            return distance(value, za, index[-2] if a.ndim > 1 else None)
+        return distance(value, zb, index[-1] if b.ndim > 1 else None)
 
     return matmul_te(dims, a, b, out_dtype="int32", prepare=prepare)
 
@@ -73,8 +73,8 @@ def _operands(a: Expr, b: Expr) -> tuple[KnownTensor, KnownTensor]:
 
 
 def _matmul_integer_lower(builder: LowerBuilder, call: Call) -> Expr:
-    a, b, *given = call.args
-    zeros, which = needed(*given)
+    a, b, *points = call.args
+    zeros, which = needed(*points)
     dims = ShapeExpr(result_sizes(call))
     return call_te(builder, call, _matmul_integer_te, dims, a, b, *zeros, which=which)
 

@@ -228,8 +228,8 @@ def _numpy_of(value: Callable[..., Any]) -> Callable[..., Any]:
         key = np.asarray(seed).astype("int64").astype("uint64")
         counter = np.arange(math.prod(shape), dtype="uint64")
         with np.errstate(all="ignore"):
-            made = value(_Numpy(), counter, key, dtype, **attrs)
-        wide = np.asarray(made, "float64").reshape(tuple(shape))
+            drawn = value(_Numpy(), counter, key, dtype, **attrs)
+        wide = np.asarray(drawn, "float64").reshape(tuple(shape))
         # By way of float32: bfloat16 is rounded from it, and float16 does as bfloat16.
         wide = wide if dtype == "float64" else wide.astype("float32")
         return wide if dtype.kind == "bfloat" else wide.astype(to_numpy_dtype(dtype))
@@ -243,19 +243,19 @@ def _lower_of(value: Callable[..., Any]) -> Lower:
         dtype: DataType = attrs.pop("dtype")
 
         def fill(dims: list[PrimExpr], seed: Any, *, out: list[Buffer]) -> Stmt:
-            (made,) = out
+            (result,) = out
 
             def one(*i: PrimExpr) -> Stmt:
                 m = _Scalar()
-                given = load(seed) if isinstance(seed, Buffer) else seed
-                key = m.let(cast("uint64", cast("int64", given)))
-                counter = m.let(cast("uint64", ravel(i, made.shape)))
+                number = load(seed) if isinstance(seed, Buffer) else seed
+                key = m.let(cast("uint64", cast("int64", number)))
+                counter = m.let(cast("uint64", ravel(i, result.shape)))
                 wide = value(m, counter, key, dtype, **attrs)
                 if dtype != "float64":
                     wide = cast(dtype, cast("float32", wide))
-                return m.within(store(made, wide, *i))
+                return m.within(store(result, wide, *i))
 
-            return for_each(made.shape, one)
+            return for_each(result.shape, one)
 
         return call_loops(builder, call, fill, *call.args)
 
@@ -330,11 +330,11 @@ def _multinomial_numpy(
     rows = bounded(rows, prob.shape[0], "multinomial_from_uniform")
     wide = np.float32 if prob.dtype == np.float16 else prob.dtype
     total = np.cumsum(prob.astype(wide), axis=1, dtype=wide)
-    made = np.empty((len(samples), 1), str(dtype))
+    drawn = np.empty((len(samples), 1), str(dtype))
     for n, (row, u) in enumerate(zip(rows, samples)):
         above = np.flatnonzero(np.float64(u) < total[row].astype("float64"))
-        made[n] = above[0] if len(above) else prob.shape[1] - 1
-    return made
+        drawn[n] = above[0] if len(above) else prob.shape[1] - 1
+    return drawn
 
 
 def _lower_multinomial(builder: LowerBuilder, call: Call) -> Expr:
@@ -342,7 +342,7 @@ def _lower_multinomial(builder: LowerBuilder, call: Call) -> Expr:
     wide = DataType("float32") if dtype.bits == 16 else dtype
 
     def fill(prob: Buffer, samples: Buffer, *rows: Buffer, out: list[Buffer], scratch: Any) -> Stmt:
-        (made,), (total, found) = out, scratch
+        (drawn,), (total, done) = out, scratch
         size = prob.shape[1]
 
         def one(n: PrimExpr) -> list[Stmt]:
@@ -350,8 +350,8 @@ def _lower_multinomial(builder: LowerBuilder, call: Call) -> Expr:
 
             def step(k: PrimExpr) -> list[Stmt]:
                 above = cast("float64", load(samples, n, ZERO)) < cast("float64", load(total, ZERO))
-                hit = And(above, load(found, ZERO).equal(ZERO))
-                taken = seq(store(made, cast(made.dtype, k), n, ZERO), store(found, ONE, ZERO))
+                hit = And(above, load(done, ZERO).equal(ZERO))
+                taken = seq(store(drawn, cast(drawn.dtype, k), n, ZERO), store(done, ONE, ZERO))
                 return [
                     store(total, load(total, ZERO) + cast(wide, load(prob, row, k)), ZERO),
                     IfThenElse(hit, taken),
@@ -363,8 +363,8 @@ def _lower_multinomial(builder: LowerBuilder, call: Call) -> Expr:
             return [
                 *checks,
                 store(total, const(0.0, wide), ZERO),
-                store(found, ZERO, ZERO),
-                store(made, cast(made.dtype, size - 1), n, ZERO),
+                store(done, ZERO, ZERO),
+                store(drawn, cast(drawn.dtype, size - 1), n, ZERO),
                 for_each([size], step, "k"),
             ]
 

@@ -58,9 +58,9 @@ def _te_repeat(data: te.Tensor, repeats: int, axis: Any) -> te.Tensor:
     if axis is None:
         total = simplified(dims_product(data.shape) * times)
         return te.compute((total,), lambda i: data(*unravel(i // times, data.shape)), "repeat")
-    at = axis % data.ndim
-    dims = [simplified(d * times) if k == at else d for k, d in enumerate(data.shape)]
-    return te.compute(dims, lambda *i: data(*i[:at], i[at] // times, *i[at + 1 :]), "repeat")
+    nth = axis % data.ndim
+    dims = [simplified(d * times) if k == nth else d for k, d in enumerate(data.shape)]
+    return te.compute(dims, lambda *i: data(*i[:nth], i[nth] // times, *i[nth + 1 :]), "repeat")
 
 
 def _repeat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -70,9 +70,9 @@ def _repeat_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         split: list[Any] = [dims_product(dims), times]
         kept: list[Any] = [dims_product(dims), 1]
     else:
-        at = axis % len(dims)
-        split = [*dims[: at + 1], times, *dims[at + 1 :]]
-        kept = [*dims[: at + 1], 1, *dims[at + 1 :]]
+        along = axis % len(dims)
+        split = [*dims[: along + 1], times, *dims[along + 1 :]]
+        kept = [*dims[: along + 1], 1, *dims[along + 1 :]]
     summed = ops.collapse_sum_to(ops.reshape(gy, ShapeExpr(split)), ShapeExpr(kept))
     return (reshaped_to(ops, summed, data),)
 
@@ -92,8 +92,8 @@ def repeat(data: Expr, repeats: int, axis: int | None = None) -> StructInfo:
         raise StructInfoError(f"repeats: wanted at least 0 and at most 2**40, got {repeats}")
     if axis is None:
         return shaped(info, (dims_product(info.dims) * repeats,))
-    at = axis_of(axis, info.ndim)
-    return shaped(info, [d * repeats if k == at else d for k, d in enumerate(info.dims)])
+    along = axis_of(axis, info.ndim)
+    return shaped(info, [d * repeats if k == along else d for k, d in enumerate(info.dims)])
 
 
 def _te_tile(data: te.Tensor, repeats: Any) -> te.Tensor:
@@ -111,8 +111,8 @@ def _te_tile(data: te.Tensor, repeats: Any) -> te.Tensor:
 
 
 def _times(repeats: Any, ndim: int) -> tuple[int, ...]:
-    given = (repeats,) if isinstance(repeats, int) else tuple(repeats)
-    return (1,) * (ndim - len(given)) + given
+    counts = (repeats,) if isinstance(repeats, int) else tuple(repeats)
+    return (1,) * (ndim - len(counts)) + counts
 
 
 def _tile_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -184,8 +184,8 @@ def _shifts(shift: Any, axis: Any, ndim: int) -> dict[int, int]:
     for a, s in zip(axes, by):
         if isinstance(s, bool) or not isinstance(s, int):
             raise StructInfoError(f"shift: wanted ints, got {s!r}")
-        at = axis_of(a, ndim)
-        total[at] = total.get(at, 0) + s
+        along = axis_of(a, ndim)
+        total[along] = total.get(along, 0) + s
     return total
 
 
@@ -340,15 +340,15 @@ def _meshgrid_numpy(tensors: Any, *, indexing: str | None = "ij") -> tuple[Any, 
 def _meshgrid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     fields = tuple_fields(call.args[0])
     places = _grid_places(len(fields), call.attrs["indexing"] or "ij")
-    made = []
+    grads = []
     for k, (f, p) in enumerate(zip(fields, places)):
         dims = known_sizes(f, f"the gradient of meshgrid: field {k}")
         kept = [ONE] * len(fields)
         if dims:
             kept[p] = dims[0]
         summed = ops.collapse_sum_to(TupleGetItem(gy, k), ShapeExpr(kept))
-        made.append(reshaped_to(ops, summed, f))
-    return (Tuple(made),)
+        grads.append(reshaped_to(ops, summed, f))
+    return (Tuple(grads),)
 
 
 @op("meshgrid", _meshgrid_numpy, _lower_meshgrid, _meshgrid_grad, missing("takes and gives tuples"))
@@ -378,20 +378,20 @@ def _one_hot_numpy(
     indices: Any, on_value: Any, off_value: Any, *, depth: int, axis: int = -1
 ) -> Any:
     wide = np.asarray(indices).astype("int64")
-    at = axis if axis >= 0 else axis + wide.ndim + 1
-    places = np.arange(depth).reshape((depth, *[1] * (wide.ndim - at)))
-    hot = np.expand_dims(wide, at) == places
+    along = axis if axis >= 0 else axis + wide.ndim + 1
+    places = np.arange(depth).reshape((depth, *[1] * (wide.ndim - along)))
+    hot = np.expand_dims(wide, along) == places
     return np.where(hot, on_value, off_value).astype(np.asarray(on_value).dtype)
 
 
 def _te_one_hot(
     indices: te.Tensor, on_value: PrimExpr, off_value: PrimExpr, depth: int, axis: int
 ) -> te.Tensor:
-    at = axis if axis >= 0 else axis + indices.ndim + 1
-    dims = [*indices.shape[:at], const(depth, "int64"), *indices.shape[at:]]
+    along = axis if axis >= 0 else axis + indices.ndim + 1
+    dims = [*indices.shape[:along], const(depth, "int64"), *indices.shape[along:]]
 
     def value(*i: PrimExpr) -> PrimExpr:
-        hot = cast("int64", indices(*i[:at], *i[at + 1 :])).equal(i[at])
+        hot = cast("int64", indices(*i[:along], *i[along + 1 :])).equal(i[along])
         return Select(hot, on_value, off_value)
 
     return te.compute(dims, value, "one_hot")
@@ -424,39 +424,39 @@ def one_hot(
     dtype = same_dtype(values, ("on_value", "off_value"))
     if not 1 <= depth <= MOST:
         raise StructInfoError(f"depth: wanted at least 1 and at most 2**40, got {depth}")
-    at = axis_of(axis, info.ndim, extra=1)
-    return TensorStructInfo([*info.dims[:at], depth, *info.dims[at:]], dtype, info.vdevice)
+    along = axis_of(axis, info.ndim, extra=1)
+    return TensorStructInfo([*info.dims[:along], depth, *info.dims[along:]], dtype, info.vdevice)
 
 
 # -- layout_transform -----------------------------------------------------------------------------
 
 
-def _as_map(given: dict[str, Any]) -> None:
-    index_map = given["index_map"]
-    x = given["x"]
+def _as_map(values: dict[str, Any]) -> None:
+    index_map = values["index_map"]
+    x = values["x"]
     if isinstance(index_map, str):
-        given["index_map"] = IndexMap.from_text(index_map, index_dtype="int64")
+        values["index_map"] = IndexMap.from_text(index_map, index_dtype="int64")
     elif callable(index_map) and not isinstance(index_map, IndexMap):
         ndim = getattr(getattr(x, "struct_info", None), "ndim", -1)
         ndim = None if ndim == -1 else ndim
-        given["index_map"] = IndexMap.from_func(index_map, ndim, index_dtype="int64")
+        values["index_map"] = IndexMap.from_func(index_map, ndim, index_dtype="int64")
     elif isinstance(index_map, IndexMap):
         # What undoes it follows from it, and memory is an attribute of its own.
         wide = index_map.widened(DataType("int64"))
-        given["index_map"] = wide.replace(inverse_index_map=None, axis_separators=())
-    if isinstance(given["pad_value"], PrimValue):
-        given["pad_value"] = given["pad_value"].value
-    if hasattr(given["pad_value"], "value"):
-        given["pad_value"] = given["pad_value"].value
+        values["index_map"] = wide.replace(inverse_index_map=None, axis_separators=())
+    if isinstance(values["pad_value"], PrimValue):
+        values["pad_value"] = values["pad_value"].value
+    if hasattr(values["pad_value"], "value"):
+        values["pad_value"] = values["pad_value"].value
 
 
 def _layout_numpy(x: Any, *, index_map: IndexMap, pad_value: Any = None, **separators: Any) -> Any:
     shape = [int(evaluate_expr(d)) for d in index_map.padded_shape(x.shape)]
     if pad_value is None and np.prod(shape) != x.size:
         raise VMValueError(f"layout_transform: pad_value: nothing fills {shape} from {x.shape}")
-    made = np.full(shape, 0 if pad_value is None else pad_value, x.dtype)
-    made[index_map.places(x.shape)] = x
-    return made
+    result = np.full(shape, 0 if pad_value is None else pad_value, x.dtype)
+    result[index_map.places(x.shape)] = x
+    return result
 
 
 def _cuts(index_map: Any) -> bool:
@@ -494,14 +494,14 @@ def _lower_layout(builder: LowerBuilder, call: Call) -> Expr:
         return call_te(builder, call, gather, x)
 
     def fill(x: Buffer, *, out: list[Buffer]) -> Stmt:
-        (made,) = out
+        (moved,) = out
         analyzer = Analyzer(wrap=False)
         moving = for_each(
-            x.shape, lambda *i: store(made, load(x, *i), *index_map.map_indices(i, analyzer))
+            x.shape, lambda *i: store(moved, load(x, *i), *index_map.map_indices(i, analyzer))
         )
         if back is not None:
             return moving
-        return seq(for_each(made.shape, lambda *i: store(made, value, *i)), moving)
+        return seq(for_each(moved.shape, lambda *i: store(moved, value, *i)), moving)
 
     return call_loops(builder, call, fill, x)
 
@@ -512,11 +512,11 @@ def _layout_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     """
     x: Any = call.args[0]
     numbers, count = numbered(ops, x)
-    at = ops.layout_transform(numbers, index_map=call.attrs["index_map"], pad_value=-1)
-    there = ops.where(ops.less(at, 0), 0.0, gy)
+    places = ops.layout_transform(numbers, index_map=call.attrs["index_map"], pad_value=-1)
+    there = ops.where(ops.less(places, 0), 0.0, gy)
     flat = ops.zeros(ShapeExpr((count,)), x.struct_info.dtype)
-    made = ops.index_put(flat, (ops.maximum(at, 0),), there, accumulate=True)
-    return (reshaped_to(ops, made, x),)
+    grad = ops.index_put(flat, (ops.maximum(places, 0),), there, accumulate=True)
+    return (reshaped_to(ops, grad, x),)
 
 
 @prepared(_as_map)

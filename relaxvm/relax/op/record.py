@@ -200,8 +200,8 @@ class Op(BaseOp):
 
     def get_attr(self, attr_name: str) -> Any:
         """See `ir.Op.get_attr`; None for a rule that is declared missing."""
-        found = super().get_attr(attr_name)
-        return None if isinstance(found, Missing) else found
+        value = super().get_attr(attr_name)
+        return None if isinstance(value, Missing) else value
 
     def infer(
         self,

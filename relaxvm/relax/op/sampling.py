@@ -47,17 +47,17 @@ class Tap(NamedTuple):
     slope: Any = None
 
 
-def linear_taps(at: Any, f: Any) -> list[Tap]:
-    """The two places around `at`."""
-    low = f.floor(at)
-    part = at - low
+def linear_taps(place: Any, f: Any) -> list[Tap]:
+    """The two places around `place`."""
+    low = f.floor(place)
+    part = place - low
     return [Tap(low, 1.0 - part, -1.0), Tap(low + 1.0, part, 1.0)]
 
 
-def cubic_taps(at: Any, a: float, f: Any) -> list[Tap]:
-    """The four places around `at`, by the cubic spline of coefficient `a`."""
-    low = f.floor(at)
-    t = at - low
+def cubic_taps(place: Any, a: float, f: Any) -> list[Tap]:
+    """The four places around `place`, by the cubic spline of coefficient `a`."""
+    low = f.floor(place)
+    t = place - low
 
     def far(d: Any) -> Any:
         return ((d * a - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
@@ -101,16 +101,16 @@ def _clipped(x: Any, size: Any, f: Any) -> tuple[Any, Any]:
     """`x` moved to the first or last pixel if outside (NaN to the first), and by how much that
     grows with `x`.
     """
-    made = f.where(x > 0.0, f.minimum(x, size - 1.0), 0.0)
-    return made, f.where(f.both(x > 0.0, x < size - 1.0), 1.0, 0.0)
+    clipped = f.where(x > 0.0, f.minimum(x, size - 1.0), 0.0)
+    return clipped, f.where(f.both(x > 0.0, x < size - 1.0), 1.0, 0.0)
 
 
 def _padded(x: Any, size: Any, mode: str, align: bool, f: Any) -> tuple[Any, Any]:
     if mode == "border":
         return _clipped(x, size, f)
     turned, sign = _reflected(x, size, align, f)
-    made, grows = _clipped(turned, size, f)
-    return made, grows * sign
+    clipped, grows = _clipped(turned, size, f)
+    return clipped, grows * sign
 
 
 def _index(place: Any, size: Any, f: Any) -> Any:
@@ -123,19 +123,19 @@ def sample_taps(g: Any, size: Any, attrs: Any, f: Any) -> list[Tap]:
     outside. Slopes are those of the weights by `g`.
     """
     align, mode = attrs["align_corners"], attrs["padding_mode"]
-    at = (g + 1.0) * (size - 1.0) / 2.0 if align else ((g + 1.0) * size - 1.0) / 2.0
+    place = (g + 1.0) * (size - 1.0) / 2.0 if align else ((g + 1.0) * size - 1.0) / 2.0
     grows = (size - 1.0) / 2.0 if align else size / 2.0
     if attrs["method"] == "bicubic":
-        taps = cubic_taps(at, _ALPHA, f)
+        taps = cubic_taps(place, _ALPHA, f)
         if mode != "zeros":
             taps = [t._replace(place=_padded(t.place, size, mode, align, f)[0]) for t in taps]
     else:
         if mode != "zeros":
-            at, more = _padded(at, size, mode, align, f)
+            place, more = _padded(place, size, mode, align, f)
             grows = grows * more
         if attrs["method"] == "nearest":
-            return [Tap(_index(f.round(at), size, f), None)]
-        taps = linear_taps(at, f)
+            return [Tap(_index(f.round(place), size, f), None)]
+        taps = linear_taps(place, f)
     return [Tap(_index(i, size, f), w, grows * s) for i, w, s in taps]
 
 

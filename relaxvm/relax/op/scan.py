@@ -38,11 +38,11 @@ def _meaning(f: Any, start: int) -> Callable[..., Any]:
             wide = np.dtype("float64" if any(d.itemsize == 8 for d in floats) else "float32")
         # Elements take the result's dtype before they are combined if that is an integer.
         x = x.astype(wide) if out.kind == "f" else convert(x, as_dtype(str(out)))
-        made = f.accumulate(x, axis=axis, dtype=x.dtype)
-        if exclusive and made.shape[axis]:
-            first = np.full_like(np.take(made, [0], axis), start)
-            made = np.concatenate([first, np.delete(made, -1, axis)], axis)
-        return made.astype(out)
+        sums = f.accumulate(x, axis=axis, dtype=x.dtype)
+        if exclusive and sums.shape[axis]:
+            first = np.full_like(np.take(sums, [0], axis), start)
+            sums = np.concatenate([first, np.delete(sums, -1, axis)], axis)
+        return sums.astype(out)
 
     return run
 
@@ -64,17 +64,17 @@ def _lower(combine: Callable[[PrimExpr, PrimExpr], PrimExpr], start: int) -> Cal
             here = load(total, ZERO)
 
             def step(outer: tuple[PrimExpr, ...], inner: tuple[PrimExpr, ...]) -> Stmt:
-                at: list[Any] = [None] * info.ndim
+                place: list[Any] = [None] * info.ndim
                 for k, i in zip((*rest, *scanned), (*outer, *inner)):
-                    at[k] = i
-                to = at
+                    place[k] = i
+                to = place
                 if axis is None:
                     flat: PrimExpr = ZERO
                     for k, i in zip(scanned, inner):
                         flat = flat * source.shape[k] + i
                     to = [flat]
                 # Integers take the result's dtype first, as numpy has it.
-                add = store(total, combine(here, cast(wide, load(source, *at))), ZERO)
+                add = store(total, combine(here, cast(wide, load(source, *place))), ZERO)
                 put = store(result, cast(dtype, here), *to)
                 return seq(put, add) if exclusive else seq(add, put)
 
@@ -123,14 +123,14 @@ def _cumprod_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
     flat = ops.flatten(x) if axis is None else x
     if tensor_of(g).dtype is not info.dtype:
         flat = ops.astype(flat, g.struct_info.dtype)
-    made = ops.grad.cumprod_backward(
+    grad = ops.grad.cumprod_backward(
         g, flat, axis=0 if axis is None else axis, exclusive=call.attrs["exclusive"]
     )
     if axis is None:
-        made = ops.reshape(made, info.shape if info.shape is not None else ops.shape_of(x))
+        grad = ops.reshape(grad, info.shape if info.shape is not None else ops.shape_of(x))
     if tensor_of(g).dtype is not info.dtype:
-        made = ops.astype(made, info.dtype)
-    return (made,)
+        grad = ops.astype(grad, info.dtype)
+    return (grad,)
 
 
 @op("cumsum", _meaning(np.add, 0), _lower(Add, 0), _cumsum_grad)

@@ -78,27 +78,27 @@ _AT: dict[str, Any] = {
 
 def _put_numpy(data: Any, where: tuple[Any, ...], updates: Any, reduction: str) -> Any:
     """`data` with `updates` combined in at the index arrays `where`."""
-    made = np.array(data)
+    result = np.array(data)
     if reduction == "update":
-        _assign(made, where, updates)
-        return made
-    _AT[reduction].at(made, where, updates)
+        _assign(result, where, updates)
+        return result
+    _AT[reduction].at(result, where, updates)
     if reduction == "mean":
-        count = np.ones(made.shape, "int64")
+        count = np.ones(result.shape, "int64")
         np.add.at(count, where, 1)
-        divide = np.floor_divide if made.dtype.kind in "iu" else np.divide
-        made = divide(made, count.astype(made.dtype))
-    return made
+        divide = np.floor_divide if result.dtype.kind in "iu" else np.divide
+        result = divide(result, count.astype(result.dtype))
+    return result
 
 
-def _assign(made: np.ndarray, where: tuple[Any, ...], updates: Any) -> None:
+def _assign(array: np.ndarray, where: tuple[Any, ...], updates: Any) -> None:
     """One after the other, so that the last of several updates of one place wins."""
     lead = np.broadcast_shapes(*(np.shape(w) for w in where)) if where else ()
-    rest = made.shape[len(where) :]
+    rest = array.shape[len(where) :]
     values = np.broadcast_to(updates, (*lead, *rest))
-    for at in np.ndindex(*lead):
-        place = tuple(int(np.broadcast_to(w, lead)[at]) for w in where)
-        made[place] = values[at]
+    for index in np.ndindex(*lead):
+        place = tuple(int(np.broadcast_to(w, lead)[index]) for w in where)
+        array[place] = values[index]
 
 
 def _copy(data: Buffer, out: Buffer) -> Stmt:
@@ -178,42 +178,42 @@ def _others(ops: Ops, value: Any, is_zero: Any, product: Any, zeros: Any) -> Any
 def _scatter_elements_numpy(
     data: Any, indices: Any, updates: Any, *, axis: int = 0, reduction: str = "update"
 ) -> Any:
-    at = axis % data.ndim
+    along = axis % data.ndim
     where = list(np.broadcast_arrays(*np.indices(indices.shape, sparse=True)))
-    where[at] = bounded(indices, data.shape[at], "scatter_elements")
+    where[along] = bounded(indices, data.shape[along], "scatter_elements")
     return _put_numpy(data, tuple(where), updates, reduction)
 
 
 def _lower_scatter_elements(builder: LowerBuilder, call: Call) -> Expr:
     data, indices, updates = call.args
     own = tensor_of(data).dims
-    at, reduction = call.attrs["axis"] % len(own), call.attrs["reduction"]
+    along, reduction = call.attrs["axis"] % len(own), call.attrs["reduction"]
 
     def fill(
         data: Buffer, indices: Buffer, updates: Buffer, *, out: list[Buffer], scratch: Any = ()
     ) -> Stmt:
-        (made,) = out
+        (result,) = out
 
         def one(*i: PrimExpr) -> list[Stmt]:
-            place = (*i[:at], from_end(load(indices, *i), data.shape[at]), *i[at + 1 :])
-            stmts = [_combine(made, reduction, load(updates, *i), *place)]
+            place = (*i[:along], from_end(load(indices, *i), data.shape[along]), *i[along + 1 :])
+            stmts = [_combine(result, reduction, load(updates, *i), *place)]
             stmts += [store(c, load(c, *place) + 1, *place) for c in scratch]
             return stmts
 
-        checked = check_indices("scatter_elements", [(indices, data.shape[at])])
-        steps = [checked, _copy(data, made), for_each(indices.shape, one)]
+        checked = check_indices("scatter_elements", [(indices, data.shape[along])])
+        steps = [checked, _copy(data, result), for_each(indices.shape, one)]
         if scratch:
             (count,) = scratch
             steps.insert(1, for_each(count.shape, lambda *i: store(count, ONE, *i)))
-            steps.append(for_each(count.shape, lambda *i: _average(made, count, *i)))
+            steps.append(for_each(count.shape, lambda *i: _average(result, count, *i)))
         return seq(*steps)
 
     scratch = [(own, "int64")] if reduction == "mean" else []
     return call_loops(builder, call, fill, data, indices, updates, scratch=scratch)
 
 
-def _average(made: Buffer, count: Buffer, *i: PrimExpr) -> Stmt:
-    return store(made, _divided(load(made, *i), load(count, *i)), *i)
+def _average(sums: Buffer, count: Buffer, *i: PrimExpr) -> Stmt:
+    return store(sums, _divided(load(sums, *i), load(count, *i)), *i)
 
 
 def _scatter_elements_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -259,10 +259,10 @@ def _scatter_nd_numpy(data: Any, indices: Any, updates: Any, *, reduction: str =
     depth = indices.shape[-1]
     where = tuple(bounded(indices[..., k], data.shape[k], "scatter_nd") for k in range(depth))
     if depth == 0:
-        made = np.array(data)
-        for at in np.ndindex(*indices.shape[:-1]):
-            made = updates[at] if reduction == "update" else _AT[reduction](made, updates[at])
-        return np.asarray(made, data.dtype)
+        result = np.array(data)
+        for i in np.ndindex(*indices.shape[:-1]):
+            result = updates[i] if reduction == "update" else _AT[reduction](result, updates[i])
+        return np.asarray(result, data.dtype)
     return _put_numpy(data, where, updates, reduction)
 
 
@@ -272,7 +272,7 @@ def _lower_scatter_nd(builder: LowerBuilder, call: Call) -> Expr:
     reduction = call.attrs["reduction"]
 
     def fill(data: Buffer, indices: Buffer, updates: Buffer, *, out: list[Buffer]) -> Stmt:
-        (made,) = out
+        (to,) = out
         many = len(indices.shape) - 1
 
         def one(*i: PrimExpr) -> Stmt:
@@ -280,10 +280,10 @@ def _lower_scatter_nd(builder: LowerBuilder, call: Call) -> Expr:
                 from_end(load(indices, *i[:many], const(k, "int64")), data.shape[k])
                 for k in range(depth)
             ]
-            return _combine(made, reduction, load(updates, *i), *place, *i[many:])
+            return _combine(to, reduction, load(updates, *i), *place, *i[many:])
 
         checked = check_columns("scatter_nd", indices, data.shape[:depth])
-        return seq(*([checked] if checked else []), _copy(data, made), for_each(updates.shape, one))
+        return seq(*([checked] if checked else []), _copy(data, to), for_each(updates.shape, one))
 
     return call_loops(builder, call, fill, data, indices, updates)
 
@@ -344,7 +344,7 @@ def _lower_index_put(builder: LowerBuilder, call: Call) -> Expr:
     def fill(
         data: Buffer, indices: list[Buffer], values: Buffer, dims: Any, *, out: list[Buffer]
     ) -> Stmt:
-        (made,) = out
+        (result,) = out
         many = len(dims)
 
         def element(buffer: Buffer, i: Any) -> PrimExpr:
@@ -354,10 +354,10 @@ def _lower_index_put(builder: LowerBuilder, call: Call) -> Expr:
 
         def one(*i: PrimExpr) -> Stmt:
             place = [from_end(element(b, i), d) for b, d in zip(indices, data.shape)]
-            return _combine(made, reduction, load(values, *i), *place, *i[many:])
+            return _combine(result, reduction, load(values, *i), *place, *i[many:])
 
         checked = check_indices("index_put", list(zip(indices, data.shape)))
-        return seq(checked, _copy(data, made), for_each(values.shape, one))
+        return seq(checked, _copy(data, result), for_each(values.shape, one))
 
     return call_loops(builder, call, fill, data, fields, values, ShapeExpr(lead))
 
@@ -416,38 +416,38 @@ def index_put(data: Expr, indices: Expr, values: Expr, accumulate: bool = False)
 def _slice_scatter_numpy(
     input_tensor: Any, src: Any, start: Any, end: Any, step: Any = 1, *, axis: int = 0
 ) -> Any:
-    made = np.array(input_tensor)
-    index: list[Any] = [slice(None)] * made.ndim
+    result = np.array(input_tensor)
+    index: list[Any] = [slice(None)] * result.ndim
     index[axis] = slice(int(start), int(end), int(step))
-    if made[tuple(index)].shape != np.shape(src):
+    if result[tuple(index)].shape != np.shape(src):
         raise VMValueError(
-            f"slice_scatter: src: wanted shape {made[tuple(index)].shape}, got {np.shape(src)}"
+            f"slice_scatter: src: wanted shape {result[tuple(index)].shape}, got {np.shape(src)}"
         )
-    made[tuple(index)] = src
-    return made
+    result[tuple(index)] = src
+    return result
 
 
 def _slice_scatter_place(call: Call) -> tuple[int, PrimExpr, PrimExpr]:
     """Axis, where the slice starts, and its step."""
     info: Any = call.args[0].struct_info
-    at = axis_of(call.attrs["axis"], info.ndim)
+    along = axis_of(call.attrs["axis"], info.ndim)
     start, end = (cast("int64", scalar_of(a)) for a in call.args[2:4])
     step = cast("int64", scalar_of(call.args[4])) if len(call.args) > 4 else ONE
-    return at, slice_bounds(info.dims[at], start, end, step, False)[0], step
+    return along, slice_bounds(info.dims[along], start, end, step, False)[0], step
 
 
 def _lower_slice_scatter(builder: LowerBuilder, call: Call) -> Expr:
     data, src = call.args[:2]
-    at, begin, step = _slice_scatter_place(call)
+    along, begin, step = _slice_scatter_place(call)
 
     def compute(data: te.Tensor, src: te.Tensor, begin: PrimExpr, step: PrimExpr) -> te.Tensor:
         def value(*i: PrimExpr) -> PrimExpr:
-            past = i[at] - begin
+            past = i[along] - begin
             place = FloorDiv(past, step)
-            here = And(past >= ZERO, place < src.shape[at])
+            here = And(past >= ZERO, place < src.shape[along])
             if not is_const(step, 1):
                 here = And(here, FloorMod(past, step).equal(ZERO))
-            return if_then_else(here, src(*i[:at], place, *i[at + 1 :]), data(*i))
+            return if_then_else(here, src(*i[:along], place, *i[along + 1 :]), data(*i))
 
         return te.compute(data.shape, value, "slice_scatter")
 
@@ -476,7 +476,7 @@ def slice_scatter(
     same_rank(new, info, ("src", "input_tensor"))
     if info.ndim == 0:
         raise StructInfoError("input_tensor: wanted at least one dimension")
-    at = axis_of(axis, info.ndim)
+    along = axis_of(axis, info.ndim)
     place = []
     for x, name in ((start, "start"), (end, "end"), (step, "step")):
         value = getattr(x, "struct_info", None)
@@ -492,6 +492,6 @@ def slice_scatter(
         raise StructInfoError(f"step: wanted a positive constant, got {place[2]}")
     wanted = list(info.dims)
     first, last, by = place
-    wanted[at] = slice_bounds(wanted[at], first, last, by, False)[1]
+    wanted[along] = slice_bounds(wanted[along], first, last, by, False)[1]
     want_same(new.dims, wanted, "src: dimension {k}: wanted {b}, got {a}")
     return info if dtype is info.dtype else info.replace(dtype=dtype)

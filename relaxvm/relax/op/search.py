@@ -76,13 +76,13 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
         count = dims_product([x.shape[a] for a in axes])
         is_run = axes == tuple(range(x.ndim - len(axes), x.ndim))
         if is_run and isinstance(count, IntImm) and count.value >= _LEAST:
-            found = in_parts(x, count.value, x.ndim - len(axes))
+            best_of = in_parts(x, count.value, x.ndim - len(axes))
         else:
-            found = whole(x, axes, count)
+            best_of = whole(x, axes, count)
 
         def at(*index: PrimExpr) -> PrimExpr:
             own = [i for k, i in enumerate(index) if not (keepdims and k in axes)]
-            return cast("int64", found(*own))
+            return cast("int64", best_of(*own))
 
         return te.compute(dims, at, "arg")
 
@@ -161,8 +161,8 @@ def _arg_lower(extreme: Callable[..., Any]) -> Callable[..., Any]:
             hit = _hit(element(i, there(*i), k), best(*i))
             return te.min(Select(hit, cast(places, k.var), const(size, places)), axis=[k])
 
-        found = te.compute(dims, first, "place")
-        return te.compute(dims, lambda *i: found(*i) + cast(places, start(there(*i))), "in_all")
+        best_of = te.compute(dims, first, "place")
+        return te.compute(dims, lambda *i: best_of(*i) + cast(places, start(there(*i))), "in_all")
 
     def lower(builder: LowerBuilder, call: Call) -> Expr:
         (x,) = call.args

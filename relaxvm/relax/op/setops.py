@@ -30,8 +30,8 @@ def _call_library(
     fresh symbols.
     """
     values = [a if isinstance(a, Expr) else PrimValue(const(int(a), "int64")) for a in args]
-    made = call_pure_packed(ExternFunc(f"vm.library.{name}"), *values, sinfo_args=loose)
-    return builder.match_cast(builder.emit(made), wanted)
+    call = call_pure_packed(ExternFunc(f"vm.library.{name}"), *values, sinfo_args=loose)
+    return builder.match_cast(builder.emit(call), wanted)
 
 
 # -- nonzero --------------------------------------------------------------------------------------
@@ -91,16 +91,16 @@ def _unique_numpy(
             keys = flat[kept].reshape(len(kept), -1)
             order = list(np.lexsort(keys.T[::-1]))
     first = np.asarray(kept, "int64")[order]
-    at = {old: new for new, old in enumerate(order)}
-    numbers = np.asarray([at[i] for i in inverse], "int64")
+    new_of = {old: new for new, old in enumerate(order)}
+    numbers = np.asarray([new_of[i] for i in inverse], "int64")
     values = (
         flat[first] if axis is None else np.ascontiguousarray(np.moveaxis(flat[first], 0, axis))
     )
-    made = [values]
-    made += [first] if return_index else []
-    made += [numbers] if return_inverse else []
-    made += [np.bincount(numbers, minlength=len(kept)).astype("int64")] if return_counts else []
-    return made[0] if len(made) == 1 else tuple(made)
+    parts = [values]
+    parts += [first] if return_index else []
+    parts += [numbers] if return_inverse else []
+    parts += [np.bincount(numbers, minlength=len(kept)).astype("int64")] if return_counts else []
+    return parts[0] if len(parts) == 1 else tuple(parts)
 
 
 def _same(a: Any, b: Any, nan_is_one: bool) -> bool:
@@ -123,9 +123,9 @@ def _lower_unique(builder: LowerBuilder, call: Call) -> Expr:
         dims: list[PrimExpr] = [count]
         total = simplified(dims_product(info.dims))
     else:
-        at = axis_of(axis, info.ndim)
-        dims = [count if k == at else d for k, d in enumerate(info.dims)]
-        total = info.dims[at]
+        along = axis_of(axis, info.ndim)
+        dims = [count if k == along else d for k, d in enumerate(info.dims)]
+        total = info.dims[along]
     wanted = [TensorStructInfo(dims, info.dtype)]
     for bit, size in ((1, count), (2, total), (4, count)):
         if parts & bit:

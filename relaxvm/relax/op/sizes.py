@@ -230,7 +230,7 @@ def broadcast_dims(
 
 
 def _broadcast_dim(
-    have: list[tuple[PrimExpr, str]], at: int, checked: bool
+    have: list[tuple[PrimExpr, str]], axis: int, checked: bool
 ) -> tuple[PrimExpr | None, bool]:
     """One axis of a broadcast, None where symbols decide; and whether it is in doubt."""
     chosen, whose = have[0]
@@ -244,7 +244,7 @@ def _broadcast_dim(
         same = prove_dims(chosen, dim)
         if same is False and _is_not_one(chosen, dim) and _is_not_one(dim, chosen):
             raise StructInfoError(
-                f"the shapes do not broadcast: dimension {at} is {plain_text(chosen)} in {whose} "
+                f"the shapes do not broadcast: dimension {axis} is {plain_text(chosen)} in {whose} "
                 f"and {plain_text(dim)} in {name}; wanted equal ones, or 1"
             )
         if same is not True:

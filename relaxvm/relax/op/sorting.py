@@ -79,8 +79,8 @@ def _order(x: Any, axis: int, descending: bool) -> Any:
 
 
 def _sort_numpy(x: Any, *, axis: int = -1, descending: bool = False) -> Any:
-    made = np.sort(x, axis=axis, kind="stable")
-    return np.flip(made, axis).copy() if descending else made
+    rows = np.sort(x, axis=axis, kind="stable")
+    return np.flip(rows, axis).copy() if descending else rows
 
 
 def _sort_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -189,11 +189,11 @@ def topk(
     _want_numbers(dtype, size)
     dims = list(info.dims)
     dims[axis_of(axis, info.ndim)] = _topk_size(size, k)
-    made = TensorStructInfo(dims, info.dtype, info.vdevice)
-    indices = made.replace(dtype=dtype)
+    values = TensorStructInfo(dims, info.dtype, info.vdevice)
+    indices = values.replace(dtype=dtype)
     if ret_type == "both":
-        return TupleStructInfo((made, indices))
-    return made if ret_type == "values" else indices
+        return TupleStructInfo((values, indices))
+    return values if ret_type == "values" else indices
 
 
 # -- searchsorted, bucketize ----------------------------------------------------------------------
@@ -205,10 +205,10 @@ def _searchsorted_numpy(
     side: Any = "right" if right else "left"
     if sorted_sequence.ndim == 1:
         return np.asarray(np.searchsorted(sorted_sequence, values, side)).astype(str(dtype))
-    made = np.empty(values.shape, str(dtype))
+    places = np.empty(values.shape, str(dtype))
     for row in np.ndindex(values.shape[:-1]):
-        made[row] = np.searchsorted(sorted_sequence[row], values[row], side)
-    return made
+        places[row] = np.searchsorted(sorted_sequence[row], values[row], side)
+    return places
 
 
 def _lower_searchsorted(builder: LowerBuilder, call: Call) -> Expr:

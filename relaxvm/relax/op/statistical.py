@@ -45,8 +45,8 @@ def _reduced(f: Callable[..., Any], dtype: bool = False) -> Callable[..., Any]:
         x = np.asarray(x)
         wide = _wide(x)
         own = {"dtype": wide.dtype} if dtype else {}
-        made = np.asarray(f(wide, axis=axis, keepdims=keepdims, **own))
-        return _saturated(made, x.dtype)
+        value = np.asarray(f(wide, axis=axis, keepdims=keepdims, **own))
+        return _saturated(value, x.dtype)
 
     return meaning
 
@@ -98,8 +98,8 @@ def _logsumexp_numpy(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any
     top = _max_numpy(wide, axis=axis, keepdims=True)
     top = np.where(np.isfinite(top), top, 0)
     total = np.log(np.sum(np.exp(wide - top), axis=axis, keepdims=True)) + top
-    made = total if keepdims else np.squeeze(total, axes_of(axis, wide.ndim))
-    return made.astype(np.asarray(x).dtype)
+    result = total if keepdims else np.squeeze(total, axes_of(axis, wide.ndim))
+    return result.astype(np.asarray(x).dtype)
 
 
 # -- helpers of legalisations ----------------------------------------------------------------------
@@ -137,14 +137,14 @@ def te_over(
 
     def element(*index: PrimExpr) -> PrimExpr:
         rest = iter([i for k, i in enumerate(index) if not (keepdims and k in over)])
-        at: list[PrimExpr] = []
+        place: list[PrimExpr] = []
         first: list[PrimExpr] = []
         for k in range(x.ndim):
             i = None if k in over else next(rest)
-            at.append(over[k].var if i is None else i)
+            place.append(over[k].var if i is None else i)
             first.append(const(0, over[k].var.dtype) if i is None else i)
-        made = value(at, first)
-        return reducer(made, axis=list(over.values())) if over else made
+        each = value(place, first)
+        return reducer(each, axis=list(over.values())) if over else each
 
     return te.compute(dims, element, "reduced")
 
@@ -162,11 +162,11 @@ def variance_te(x: te.Tensor, *, axis: Any, keepdims: bool, root: bool = False) 
     """Mean of the squared distances from the mean: a pass for the mean, one for the distances."""
     wide = wide_dtype(x.dtype)
     count = _count(x, axis, wide)
-    total = te_over(x, axis, True, lambda at, _: cast(wide, x(*at)), te.sum)
+    total = te_over(x, axis, True, lambda index, _: cast(wide, x(*index)), te.sum)
     mean = elementwise(total, lambda v: v / count, "mean")
 
-    def squared(at: list[PrimExpr], first: list[PrimExpr]) -> PrimExpr:
-        distance = cast(wide, x(*at)) - mean(*first)
+    def squared(index: list[PrimExpr], first: list[PrimExpr]) -> PrimExpr:
+        distance = cast(wide, x(*index)) - mean(*first)
         return distance * distance
 
     squares = te_over(x, axis, keepdims, squared, te.sum)
@@ -180,20 +180,18 @@ def variance_te(x: te.Tensor, *, axis: Any, keepdims: bool, root: bool = False) 
 def logsumexp_te(x: te.Tensor, *, axis: Any, keepdims: bool) -> te.Tensor:
     """log(sum(exp(x))), with the greatest element taken out first, so that nothing overflows."""
     wide = wide_dtype(x.dtype)
-    top = te_over(x, axis, True, lambda at, _: cast(wide, x(*at)), te_max)
+    top = te_over(x, axis, True, lambda i, _: cast(wide, x(*i)), te_max)
     zero = const(0, wide)
     base = elementwise(top, lambda v: Select(tir.isfinite(v), v, zero), "base")
     total = te_over(
-        x, axis, True, lambda at, first: tir.exp(cast(wide, x(*at)) - base(*first)), te.sum
+        x, axis, True, lambda i, first: tir.exp(cast(wide, x(*i)) - base(*first)), te.sum
     )
     axes = axes_of(axis, x.ndim)
 
     def value(*index: PrimExpr) -> PrimExpr:
         rest = iter(index)
-        at = [
-            const(0, "int64") if k in axes and not keepdims else next(rest) for k in range(x.ndim)
-        ]
-        return cast(x.dtype, tir.log(total(*at)) + base(*at))
+        i = [const(0, "int64") if k in axes and not keepdims else next(rest) for k in range(x.ndim)]
+        return cast(x.dtype, tir.log(total(*i)) + base(*i))
 
     dims = reduced_dims(x.shape, axes, keepdims)
     return te.compute(dims, value, "logsumexp")
@@ -428,14 +426,14 @@ def _median_te(
     none = const(-1, "int64")
     middle = te.floordiv(count - one, const(2, count.dtype))
 
-    def row(at: Sequence[PrimExpr]) -> list[PrimExpr]:
-        return [i for k, i in enumerate(at) if not (keepdims and k in axes)]
+    def row(outer: Sequence[PrimExpr]) -> list[PrimExpr]:
+        return [i for k, i in enumerate(outer) if not (keepdims and k in axes)]
 
-    def place(at: Sequence[PrimExpr]) -> PrimExpr:
+    def place(outer: Sequence[PrimExpr]) -> PrimExpr:
         """Where the median stands in its row."""
-        last = order(*at, count - one)
-        picked = order(*at, middle)
-        return Select(tir.isnan(rows(*at, last)), last, picked)
+        last = order(*outer, count - one)
+        picked = order(*outer, middle)
+        return Select(tir.isnan(rows(*outer, last)), last, picked)
 
     rest = [d for k, d in enumerate(rows.shape[:-1])]
     dims: list[Any] = list(rest)
@@ -443,13 +441,13 @@ def _median_te(
         it = iter(rest)
         dims = [const(1, "int64") if k in axes else next(it) for k in range(ndim)]
 
-    def where(*at: PrimExpr) -> PrimExpr:
-        return te.if_then_else(count > 0, place(row(at)), none)
+    def where(*outer: PrimExpr) -> PrimExpr:
+        return te.if_then_else(count > 0, place(row(outer)), none)
 
     places = te.compute(tuple(dims), where, "index")
 
-    def value(*at: PrimExpr) -> PrimExpr:
-        return te.if_then_else(count > 0, rows(*row(at), places(*at)), nothing)
+    def value(*outer: PrimExpr) -> PrimExpr:
+        return te.if_then_else(count > 0, rows(*row(outer), places(*outer)), nothing)
 
     values = te.compute(tuple(dims), value, "median")
     return [values, places] if index else values

@@ -64,8 +64,8 @@ def masked_fill(x: Any, mask: Any, value: Any, span: Span = UNKNOWN) -> Call:
 
 def _fma_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x1, x2, x3 = call.args
-    made = (gy * x2, x1), (gy * x1, x2), (gy, x3)
-    return tuple(unbroadcast(ops, g, x) for g, x in made)
+    grads = (gy * x2, x1), (gy * x1, x2), (gy, x3)
+    return tuple(unbroadcast(ops, g, x) for g, x in grads)
 
 
 @op(

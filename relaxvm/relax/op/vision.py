@@ -74,11 +74,11 @@ def _run(builder: LowerBuilder, call: Call, center: int) -> Expr:
     """[count, 3], where `count` is a fresh symbol."""
     loose = TensorStructInfo(None, "int64", ndim=2)
     center_argument = PrimValue(const(center, "int64"))
-    made = call_pure_packed(
+    rows = call_pure_packed(
         ExternFunc("vm.library.non_max_suppression"), *call.args, center_argument, sinfo_args=loose
     )
     exact = TensorStructInfo((TirVar("kept", "int64"), const(3, "int64")), "int64")
-    return builder.match_cast(builder.emit(made), exact)
+    return builder.match_cast(builder.emit(rows), exact)
 
 
 def _all_class_numpy(
@@ -198,19 +198,19 @@ def non_max_suppression(
 
 
 def roi_layout(layout: Any) -> Layout:
-    made = layout_of(layout, "NCHW", "layout")
-    if made.blocks:
+    lay = layout_of(layout, "NCHW", "layout")
+    if lay.blocks:
         raise StructInfoError(f"layout: wanted NCHW or NHWC, got {layout!r}")
-    return made
+    return lay
 
 
 def _roi_numpy(data: np.ndarray, rois: np.ndarray, **attrs: Any) -> np.ndarray:
     lay = roi_layout(attrs["layout"])
-    made = library.roi_align_values(
+    means = library.roi_align_values(
         lay.to_plain(data, "NCHW"), rois, attrs["pooled_size"], attrs["spatial_scale"],
         attrs["sample_ratio"], attrs["aligned"], attrs["mode"],
     )  # fmt: skip
-    return lay.from_plain(made.astype(data.dtype), "NCHW")
+    return lay.from_plain(means.astype(data.dtype), "NCHW")
 
 
 def _f64(value: Any) -> PrimExpr:
@@ -237,17 +237,17 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
         each = (length if attrs["aligned"] else Max(length, one)) / _f64(parts)
         return begin + _f64(part) * each + (_f64(k) + 0.5) * each / _f64(ratio)
 
-    def around(at: PrimExpr, size: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
-        """The pixel before `at`, the share of the one behind it, and whether it is far outside."""
-        outside = Or(LT(at, _f64(-1.0)), GT(at, _f64(size)))
-        inside = Min(Max(at, zero), _f64(size) - one)
+    def around(place: PrimExpr, size: PrimExpr) -> tuple[PrimExpr, PrimExpr, PrimExpr]:
+        """The pixel before `place`, the share of the one behind, and whether it is far outside."""
+        outside = Or(LT(place, _f64(-1.0)), GT(place, _f64(size)))
+        inside = Min(Max(place, zero), _f64(size) - one)
         low = tir.floor(inside)
         return cast("int64", low), inside - low, outside
 
-    def sample(at: dict[str, PrimExpr], i: PrimExpr, j: PrimExpr) -> PrimExpr:
-        r = at["N"]
-        y, fy, out_y = around(samples(r, at["H"], i, 2, tall), have["H"])
-        x, fx, out_x = around(samples(r, at["W"], j, 1, across), have["W"])
+    def sample(outer: dict[str, PrimExpr], i: PrimExpr, j: PrimExpr) -> PrimExpr:
+        r = outer["N"]
+        y, fy, out_y = around(samples(r, outer["H"], i, 2, tall), have["H"])
+        x, fx, out_x = around(samples(r, outer["W"], j, 1, across), have["W"])
         batch = cast(
             "int64",
             Min(Max(tir.trunc(_f64(rois(r, const(0, "int64")))), _f64(-1)), _f64(have["N"])),
@@ -260,7 +260,7 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
                 for v, a in ((batch, "N"), (y, "H"), (x, "W"))
                 for condition in (GE(v, zero), LT(v, cast("int64", have[a])))
             ]
-            read = data(*lay.index({"N": batch, "C": at["C"], "H": y, "W": x}))
+            read = data(*lay.index({"N": batch, "C": outer["C"], "H": y, "W": x}))
             return cast(wide, tir.if_then_else(tir.all(*inside), read, const(0, read.dtype)))
 
         last_y = cast("int64", have["H"]) - 1
@@ -269,15 +269,15 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
         gy, gx = cast(wide, fy), cast(wide, fx)
         above = pixel(y, x) * (1.0 - gx) + pixel(y, right) * gx
         below = pixel(down, x) * (1.0 - gx) + pixel(down, right) * gx
-        made = above * (1.0 - gy) + below * gy
-        return Select(Or(out_y, out_x), const(0, wide), made)
+        result = above * (1.0 - gy) + below * gy
+        return Select(Or(out_y, out_x), const(0, wide), result)
 
     i, j = reduce_axis((0, ratio), "i"), reduce_axis((0, ratio), "j")
 
-    def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        made = sample(at, i.var, j.var)
+    def value(outer: dict[str, PrimExpr]) -> PrimExpr:
+        result = sample(outer, i.var, j.var)
         reducer = te_sum if attrs["mode"] == "avg" else greatest
-        return reducer(made, axis=[i, j])
+        return reducer(result, axis=[i, j])
 
     sums = lay.compute(sizes, value, "samples")
     count = float(ratio * ratio) if attrs["mode"] == "avg" else 1.0
@@ -288,8 +288,8 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
         there = tir.all(GE(tir.trunc(first), zero), LT(tir.trunc(first), _f64(have["N"])))
         for k in range(1, 5):
             there = tir.all(there, tir.isfinite(corners(r, const(k, "int64"))))
-        made = sums(*index) / const(count, wide)
-        return cast(data.dtype, Select(there, made, const(float("nan"), wide)))
+        result = sums(*index) / const(count, wide)
+        return cast(data.dtype, Select(there, result, const(float("nan"), wide)))
 
     return compute(sums.shape, finish, "roi_align")
 
@@ -313,8 +313,8 @@ def _roi_lower(builder: LowerBuilder, call: Call) -> Expr | None:
     numbers = [height, width, attrs["spatial_scale"], attrs["sample_ratio"]]
     numbers += [int(attrs["aligned"]), int(attrs["mode"] == "max")]
     values = [PrimValue(const(v, "float64" if isinstance(v, float) else "int64")) for v in numbers]
-    made = call_dps_packed(ExternFunc("vm.library.roi_align"), Tuple((x, rois, *values)), plain)
-    return lay.from_plain_expr(all_ops, builder.emit(made), "NCHW")
+    means = call_dps_packed(ExternFunc("vm.library.roi_align"), Tuple((x, rois, *values)), plain)
+    return lay.from_plain_expr(all_ops, builder.emit(means), "NCHW")
 
 
 def _roi_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:

@@ -250,11 +250,11 @@ class GraphWriter:
         attrs = dict(self.attrs)
         if not self.private and self.name is not None:
             attrs = {"global_symbol": self.name, **attrs}
-        given = self._body.struct_info
-        if self.ret is not None and not is_base_of(self.ret, given):
+        inferred = self._body.struct_info
+        if self.ret is not None and not is_base_of(self.ret, inferred):
             raise BuilderError(
                 f"function {self.name or ''} is declared to return\n  {self.ret}\nbut it gives\n"
-                f"  {given}\nuse R.emit_match_cast where more is known than can be inferred"
+                f"  {inferred}\nuse R.emit_match_cast where more is known than can be inferred"
             )
         self.function = Function(
             tuple(self.params), self._body, self.ret, self.pure, Map(attrs), self._span
@@ -356,8 +356,8 @@ class GraphWriter:
     def otherwise_(self) -> Iterator[None]:
         yield from self._arm("R.Else", 1)
 
-    def _arm(self, shown: str, at: int) -> Iterator[None]:
-        if not self._arms or len(self._arms[-1]) != at:
+    def _arm(self, shown: str, nth: int) -> Iterator[None]:
+        if not self._arms or len(self._arms[-1]) != nth:
             raise BuilderError(f"{shown} does not stand here: an R.If holds R.Then, then R.Else")
         arms = self._arms[-1]
         self._last.append(None)

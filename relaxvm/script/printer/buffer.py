@@ -28,11 +28,11 @@ def define_buffer(p: Printer, buffer: Buffer, outermost: bool = False) -> str:
 
 def variables_of(exprs: Iterable[PrimExpr]) -> list[Var]:
     """The variables in `exprs`, in order."""
-    found: dict[Var, None] = {}
+    variables: dict[Var, None] = {}
     for e in exprs:
         if not isinstance(e, IntImm):
-            found.update((n, None) for n in walk(e) if isinstance(n, Var))
-    return list(found)
+            variables.update((n, None) for n in walk(e) if isinstance(n, Var))
+    return list(variables)
 
 
 def symbol_declaration(p: Printer, v: Var) -> str:

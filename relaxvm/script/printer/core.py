@@ -51,11 +51,11 @@ def prints(*classes: type) -> Callable[[Handler], Handler]:
 def handler_of(cls: type) -> Handler | None:
     """The handler of a class or of the nearest of its bases."""
     for base in cls.__mro__:
-        found = _HANDLERS.get(base)
-        if found is not None:
+        handler = _HANDLERS.get(base)
+        if handler is not None:
             if base is not cls:
-                _HANDLERS[cls] = found
-            return found
+                _HANDLERS[cls] = handler
+            return handler
     return None
 
 
@@ -188,11 +188,11 @@ class Printer:
             elif kind is tuple:
                 n, first, second = piece
                 handler = handlers.get(type(n)) or handler_of(type(n))
-                made = [_unknown(n)] if handler is None else handler(self, n, first, second)
+                expansion = [_unknown(n)] if handler is None else handler(self, n, first, second)
                 if self.marks is not None:
-                    made = self.marks.around(self, n, made)
-                made.reverse()
-                stack.extend(made)
+                    expansion = self.marks.around(self, n, expansion)
+                expansion.reverse()
+                stack.extend(expansion)
             elif kind is _Mark:
                 if piece is NL:
                     out.append("\n" + " " * (self.options.indent_spaces * self.level))
@@ -201,10 +201,10 @@ class Printer:
                 else:
                     self.level -= 1
             else:
-                made = piece()
-                if made:
-                    made.reverse()
-                    stack.extend(made)
+                expansion = piece()
+                if expansion:
+                    expansion.reverse()
+                    stack.extend(expansion)
 
     def text(self, pieces: Iterable[Piece]) -> str:
         """The text of `pieces`, apart from the text so far. Only for parts of bounded depth."""

@@ -118,8 +118,8 @@ def print_script(
     )
 
 
-def _several(given: Any) -> Iterable[Any]:
-    return given if isinstance(given, (list, tuple)) else () if given is None else (given,)
+def _several(values: Any) -> Iterable[Any]:
+    return values if isinstance(values, (list, tuple)) else () if values is None else (values,)
 
 
 def _marks(
@@ -213,10 +213,10 @@ def read_metadata(text: str) -> Map:
     if start < 0:
         return Map()
     line = text[start + 1 + len(_METADATA) :].split("\n", 1)[0]
-    found = load_json(line)
-    if not isinstance(found, Map) or not isinstance(found.get("relax.expr.Constant"), tuple):
+    metadata = load_json(line)
+    if not isinstance(metadata, Map) or not isinstance(metadata.get("relax.expr.Constant"), tuple):
         raise LoadError("the metadata after the text holds no constants")
-    return found
+    return metadata
 
 
 def show_script(

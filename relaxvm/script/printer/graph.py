@@ -127,9 +127,9 @@ def _call(p: Printer, n: Call, _: int, __: int) -> list[Piece]:
         return _packed(p, "call_packed", n.op, n.args, n)
     if isinstance(n.op, Op):
         special = _SPECIAL.get(n.op.name)
-        made = special(p, n) if special is not None else None
-        if made is not None:
-            return made
+        shown = special(p, n) if special is not None else None
+        if shown is not None:
+            return shown
     groups = [[(a, 0, 0)] for a in n.args]
     return [(n.op, ATOM, FREE), "(", *comma([*groups, *_keywords(p, n)]), ")"]
 

@@ -64,18 +64,20 @@ class Marks:
 
     def add_path(self, root: Any, path: AccessPath, note: str | None = None) -> None:
         """Look for what stands at `path` from `root` on; a path that leads nowhere is left out."""
-        found = path.objects(root)
-        if found is None:
+        objects = path.objects(root)
+        if objects is None:
             return
         # Tuples and maps have no text of their own.
-        nodes = [at for at, each in enumerate(found) if isinstance(each, (Node, IRModule))]
+        nodes = [k for k, each in enumerate(objects) if isinstance(each, (Node, IRModule))]
         if nodes:
             steps = [each.step for each in path.to_steps()]
             chain = _Chain(note)
-            for at, parent in zip(nodes, [None, *nodes]):
-                nth = 0 if parent is None else _earlier(found[parent], found[at], steps[parent:at])
-                chain.steps[id(found[at])] = (len(chain.steps), nth)
-                self._places.setdefault(id(found[at]), []).append(chain)
+            for k, parent in zip(nodes, [None, *nodes]):
+                nth = (
+                    0 if parent is None else _earlier(objects[parent], objects[k], steps[parent:k])
+                )
+                chain.steps[id(objects[k])] = (len(chain.steps), nth)
+                self._places.setdefault(id(objects[k]), []).append(chain)
             self._chains.append(chain)
 
     def spans(self) -> list[tuple[int, int, str | None]]:
@@ -122,8 +124,8 @@ def _earlier(parent: Any, child: Any, steps: list[Any]) -> int:
     for field in getattr(type(parent), "_fields", ()):
         value = getattr(parent, field)
         if field == steps[0]:
-            at = steps[1] if len(steps) > 1 and isinstance(steps[1], int) else 0
-            return count + sum(each is child for each in value[:at]) if at else count
+            position = steps[1] if len(steps) > 1 and isinstance(steps[1], int) else 0
+            return count + sum(each is child for each in value[:position]) if position else count
         for each in value if isinstance(value, tuple) else (value,):
             count += each is child
     return 0
@@ -151,26 +153,26 @@ def decorated(
     notes: dict[int, list[str]] = {}
     for begin, end, note in _in_text(marks, pieces, shift):
         covered = [
-            (at, range(max(begin - starts[at], _indent(line)), min(end - starts[at], len(line))))
-            for at, line in enumerate(lines)
-            if starts[at] < end and begin < starts[at + 1]
+            (row, range(max(begin - starts[row], _indent(line)), min(end - starts[row], len(line))))
+            for row, line in enumerate(lines)
+            if starts[row] < end and begin < starts[row + 1]
         ]
-        covered = [(at, columns) for at, columns in covered if columns]
+        covered = [(row, columns) for row, columns in covered if columns]
         if note is not None and covered:
             notes.setdefault(covered[0][0], []).append(note)
         elif note is None:
-            for at, columns in covered:
-                under.setdefault(at, set()).update(columns)
+            for row, columns in covered:
+                under.setdefault(row, set()).update(columns)
     if not (under or notes or line_numbers):
         return text
     width = len(str(len(lines))) if line_numbers else 0
     out = []
-    for at, line in enumerate(lines):
-        number = f"{at + 1:>{width}} " if line_numbers else ""
-        remark = f"  # {'; '.join(notes[at])}" if at in notes else ""
+    for row, line in enumerate(lines):
+        number = f"{row + 1:>{width}} " if line_numbers else ""
+        remark = f"  # {'; '.join(notes[row])}" if row in notes else ""
         shown = [f"{number}{line}{remark}".rstrip()]
-        if at in under:
-            signs = "".join("^" if c in under[at] else " " for c in range(max(under[at]) + 1))
+        if row in under:
+            signs = "".join("^" if c in under[row] else " " for c in range(max(under[row]) + 1))
             shown.append(" " * len(number) + signs)
         out.append("\n".join(shown))
     if context < 0 or not under:
@@ -182,9 +184,9 @@ def _in_text(
     marks: Marks | None, pieces: list[str], shift: int
 ) -> Iterable[tuple[int, int, str | None]]:
     if marks is not None:
-        at = [0, *accumulate(map(len, pieces))]
+        offsets = [0, *accumulate(map(len, pieces))]
         for first, last, note in marks.spans():
-            begin, end = at[first] + shift, at[last] + shift
+            begin, end = offsets[first] + shift, offsets[last] + shift
             yield begin, end, note
 
 
@@ -193,12 +195,12 @@ def _indent(line: str) -> int:
 
 
 def _near(lines: list[str], under: Mapping[int, Any], context: int) -> list[str]:
-    near = {i for at in under for i in range(at - context, at + context + 1)}
+    near = {i for row in under for i in range(row - context, row + context + 1)}
     out: list[str] = []
     skipped = 0
-    for at, line in enumerate([*lines, ""]):
-        is_end = at == len(lines)
-        if at not in near and not is_end:
+    for row, line in enumerate([*lines, ""]):
+        is_end = row == len(lines)
+        if row not in near and not is_end:
             skipped += 1
             continue
         if skipped:

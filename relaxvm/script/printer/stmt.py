@@ -195,14 +195,14 @@ def _while(p: Printer, n: While, last: int, _: int) -> list[Piece]:
 @prints(IfThenElse)
 def _if(p: Printer, n: IfThenElse, last: int, _: int) -> list[Piece]:
     out: list[Piece] = [NL, "if "]
-    at: Any = n
+    branch: Any = n
     while True:
-        out += [(at.condition, 0, FREE), ":", *p.suite([(at.then_case, 1, 0)])]
-        if at.else_case is None:
+        out += [(branch.condition, 0, FREE), ":", *p.suite([(branch.then_case, 1, 0)])]
+        if branch.else_case is None:
             return out
-        if not isinstance(at.else_case, IfThenElse):
-            return [*out, NL, "else:", *p.suite([(at.else_case, 1, 0)])]
-        at = at.else_case
+        if not isinstance(branch.else_case, IfThenElse):
+            return [*out, NL, "else:", *p.suite([(branch.else_case, 1, 0)])]
+        branch = branch.else_case
         out += [NL, "elif "]
 
 
@@ -228,13 +228,15 @@ def _for(p: Printer, n: For, last: int, _: int) -> list[Piece]:
     loops = [n]
     if p.options.syntax_sugar and _is_grid_loop(n):
         variables = {n.loop_var}
-        at: Any = n.body
+        inner: Any = n.body
         while (
-            _is_grid_loop(at) and at.loop_var not in variables and not _uses(at.extent, variables)
+            _is_grid_loop(inner)
+            and inner.loop_var not in variables
+            and not _uses(inner.extent, variables)
         ):
-            loops.append(at)
-            variables.add(at.loop_var)
-            at = at.body
+            loops.append(inner)
+            variables.add(inner.loop_var)
+            inner = inner.body
     if len(loops) > 1:
         domain = [f"{p.T}.grid(", *comma([(f.extent, 0, FREE)] for f in loops), ")"]
     else:
@@ -320,21 +322,21 @@ def _axes(p: Printer, block: Block, realize: BlockRealize | None) -> list[Piece]
     out: list[Piece] = []
     values: list[Any] = list(realize.iter_values) if realize else [None] * len(block.iter_vars)
     pairs = list(zip(block.iter_vars, values))
-    at = 0
-    while at < len(pairs):
-        end = at
+    start = 0
+    while start < len(pairs):
+        end = start
         while p.options.syntax_sugar and end < len(pairs) and _is_remap(p, *pairs[end]):
             end += 1
-        if end - at < 2:
-            out += axis(p, *pairs[at])
-            at += 1
+        if end - start < 2:
+            out += axis(p, *pairs[start])
+            start += 1
             continue
-        run = pairs[at:end]
+        run = pairs[start:end]
         kinds = "".join("S" if iv.iter_type == "spatial" else "R" for iv, _ in run)
         loops = comma([(value, 0, FREE)] for _, value in run)
         names = ", ".join(p.names.define(iv.var, iv.var.name) for iv, _ in run)
         out += [NL, f'{names} = {p.T}.axis.remap("{kinds}", [', *loops, "])"]
-        at = end
+        start = end
     return out
 
 
@@ -342,11 +344,11 @@ def _is_remap(p: Printer, iv: Any, value: Any) -> bool:
     """Whether an axis runs exactly over the loop whose variable is its value."""
     if iv.iter_type not in ("spatial", "reduce") or not isinstance(value, Var) or iv.dom is None:
         return False
-    found = p.loops.get(id(value))
+    domain = p.loops.get(id(value))
     return (
-        found is not None
-        and found[0] is iv.dom.min
-        and found[1] is iv.dom.extent
+        domain is not None
+        and domain[0] is iv.dom.min
+        and domain[1] is iv.dom.extent
         and value.dtype is iv.var.dtype
         and p.names.get(value) is not None
     )

@@ -59,13 +59,15 @@ def check_module(
 
 def _placed(source: Source, node: ast.AST, error: VerifyError) -> ParseError:
     message = str(error)
-    made = source.error(node, f"not well formed: {message}")
+    located = source.error(node, f"not well formed: {message}")
     places = list(_PLACE.finditer(message))
-    found = places[-1] if places else None
-    if found is not None and found["file"] == source.filename:
+    place = places[-1] if places else None
+    if place is not None and place["file"] == source.filename:
         # The line is shown by the error itself.
-        made.msg = f"not well formed: {message[: found.start()]}"
-        made.lineno, made.offset = int(found["line"]), int(found["column"])
-        made.end_lineno = made.end_offset = None
-        made.text = source.lines[made.lineno - 1] if made.lineno <= len(source.lines) else None
-    return made
+        located.msg = f"not well formed: {message[: place.start()]}"
+        located.lineno, located.offset = int(place["line"]), int(place["column"])
+        located.end_lineno = located.end_offset = None
+        located.text = (
+            source.lines[located.lineno - 1] if located.lineno <= len(source.lines) else None
+        )
+    return located

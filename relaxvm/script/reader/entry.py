@@ -52,10 +52,10 @@ def _locals(frame: FrameType) -> Mapping[str, Any]:
 def _is_module_class(node: ast.ClassDef, source: Source, frame: FrameType) -> bool:
     """Whether a class being defined is going to be parsed as a module."""
     layers: list[Mapping[str, Any]] = []
-    at: FrameType | None = frame
-    while at is not None and len(layers) < 3:
-        layers.append(dict(at.f_locals))
-        at = at.f_back
+    caller: FrameType | None = frame
+    while caller is not None and len(layers) < 3:
+        layers.append(dict(caller.f_locals))
+        caller = caller.f_back
     outer = Outer(*layers, frame.f_globals, vars(builtins))
     for each in node.decorator_list:
         target = each.func if isinstance(each, ast.Call) else each
@@ -111,13 +111,13 @@ def parse_object(
     if isinstance(program, FunctionType):
         source, definition, _ = function_source(program.__code__, program.__globals__)
         outer = Outer.of_function(program).inside(extra)
-        found = decoration(Evaluator(source, outer, None), definition)
-        if found is None:
+        decorator = decoration(Evaluator(source, outer, None), definition)
+        if decorator is None:
             raise source.error(
                 definition, "wanted a function decorated with @T.prim_func or @R.function"
             )
-        found.skip_checks(not check_well_formed)
-        return parse_definition(source, definition, outer, None, found)
+        decorator.skip_checks(not check_well_formed)
+        return parse_definition(source, definition, outer, None, decorator)
     raise DiagnosticError(
         f"wanted script text, a class or a function, got {type(program).__name__}: {program!r}"
     )
@@ -127,11 +127,11 @@ def _frame_of(cls: type, frame: FrameType) -> FrameType:
     """The nearest calling frame in the file that defines `cls`, or `frame`."""
     for f in vars(cls).values():
         if isinstance(f, FunctionType):
-            at: FrameType | None = frame
-            while at is not None:
-                if at.f_code.co_filename == f.__code__.co_filename:
-                    return at
-                at = at.f_back
+            caller: FrameType | None = frame
+            while caller is not None:
+                if caller.f_code.co_filename == f.__code__.co_filename:
+                    return caller
+                caller = caller.f_back
     return frame
 
 
@@ -155,14 +155,14 @@ def parse_text(
     known: dict[str, Any] = {**SAFE_BUILTINS, **names, **extra}
     guard = Guard(len(text), extra.values())
     evaluator = Evaluator(source, Outer(known), guard)
-    made: list[Any] = []
+    parsed: list[Any] = []
     for stmt in tree.body:
-        read = partial(_top_level, evaluator, source, stmt, known, made, not check_well_formed)
+        read = partial(_top_level, evaluator, source, stmt, known, parsed, not check_well_formed)
         evaluator.at(stmt, read)
-    if len(made) != 1:
+    if len(parsed) != 1:
         where = tree.body[0] if tree.body else ast.Pass(lineno=1, col_offset=0)
-        raise source.error(where, f"wanted one module or function, the text defines {len(made)}")
-    return made[0]
+        raise source.error(where, f"wanted one module or function, the text defines {len(parsed)}")
+    return parsed[0]
 
 
 def _top_level(
@@ -170,7 +170,7 @@ def _top_level(
     source: Source,
     stmt: ast.stmt,
     known: dict[str, Any],
-    made: list[Any],
+    parsed: list[Any],
     unchecked: bool,
 ) -> None:
     if isinstance(stmt, (ast.Import, ast.ImportFrom)):
@@ -183,20 +183,20 @@ def _top_level(
             stmt,
             "wanted a class or a function decorated with @I.ir_module, @T.prim_func or @R.function",
         )
-    found = decoration(evaluator, stmt)
-    if found is not None and found.language != "macro":
-        found.skip_checks(unchecked)
+    decorator = decoration(evaluator, stmt)
+    if decorator is not None and decorator.language != "macro":
+        decorator.skip_checks(unchecked)
     outer = Outer(known)
     if isinstance(stmt, ast.ClassDef):
-        if found is None or found.language != "module":
+        if decorator is None or decorator.language != "module":
             evaluator.fail(stmt, f"class {stmt.name} is not decorated with @I.ir_module")
-        made.append(parse_class(source, stmt, outer, evaluator.guard, found))
-    elif found is not None and found.language == "macro":
-        known[stmt.name] = parse_macro(source, stmt, outer, evaluator.guard, found.options)
-    elif found is None or found.language not in ("tir", "relax"):
+        parsed.append(parse_class(source, stmt, outer, evaluator.guard, decorator))
+    elif decorator is not None and decorator.language == "macro":
+        known[stmt.name] = parse_macro(source, stmt, outer, evaluator.guard, decorator.options)
+    elif decorator is None or decorator.language not in ("tir", "relax"):
         evaluator.fail(stmt, f"{stmt.name} is decorated with neither @T.prim_func nor @R.function")
     else:
-        made.append(parse_definition(source, stmt, outer, evaluator.guard, found))
+        parsed.append(parse_definition(source, stmt, outer, evaluator.guard, decorator))
 
 
 def _import(evaluator: Evaluator, stmt: ast.Import | ast.ImportFrom, known: dict[str, Any]) -> None:

@@ -218,10 +218,10 @@ class Evaluator:
 
     def _attribute(self, node: ast.Attribute) -> Any:
         value = self.eval(node.value)
-        found = self.attribute(value, node.attr)
-        if found is MISSING:
+        attribute = self.attribute(value, node.attr)
+        if attribute is MISSING:
             self._no_attribute(node, value)
-        return found
+        return attribute
 
     def attribute(self, value: Any, name: str) -> Any:
         """``value.name``, or MISSING"""
@@ -273,18 +273,18 @@ class Evaluator:
         return set(self._held(self._elements(node.elts)))
 
     def _dict(self, node: ast.Dict) -> dict[Any, Any]:
-        made: dict[Any, Any] = {}
+        entries: dict[Any, Any] = {}
         written = set()
         for key, value in zip(node.keys, node.values):
             if key is None:
-                made.update(self.eval(value))
+                entries.update(self.eval(value))
                 continue
             name = self.eval(key)
             if name in written:
                 self.fail(key, f"the key {name!r} stands twice in one dict")
             written.add(name)
-            made[name] = self.eval(value)
-        return self._held(made)
+            entries[name] = self.eval(value)
+        return self._held(entries)
 
     # -- calls
 
@@ -299,11 +299,11 @@ class Evaluator:
         keywords: dict[str, Any] = {}
         for each in node.keywords:
             value = self.eval(each.value)
-            given: Mapping[str, Any] = value if each.arg is None else {each.arg: value}
-            for name in given:
+            named: Mapping[str, Any] = value if each.arg is None else {each.arg: value}
+            for name in named:
                 if name in keywords:
                     self.fail(node, f"argument {name} is given twice")
-            keywords.update(given)
+            keywords.update(named)
         return args, keywords
 
     def apply(self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]) -> Any:
@@ -397,37 +397,37 @@ class Evaluator:
 
     def _logical(self, node: ast.BoolOp) -> Any:
         is_and = isinstance(node.op, ast.And)
-        made: Any = MISSING
+        result: Any = MISSING
         for each in node.values:
             value = self.operand(self.eval(each))
-            if made is MISSING:
-                made = value
-            elif self.is_expression(made) or self.is_expression(value):
-                made = (And if is_and else Or)(made, value)
+            if result is MISSING:
+                result = value
+            elif self.is_expression(result) or self.is_expression(value):
+                result = (And if is_and else Or)(result, value)
             else:
-                made = value
-            if not self.is_expression(made) and bool(made) is not is_and:
-                return made
-        return made
+                result = value
+            if not self.is_expression(result) and bool(result) is not is_and:
+                return result
+        return result
 
     def _compare(self, node: ast.Compare) -> Any:
         left = self.operand(self.eval(node.left))
-        made: Any = MISSING
+        result: Any = MISSING
         for op, each in zip(node.ops, node.comparators):
             right = self.operand(self.eval(each))
             if self.guard is not None:
                 self.guard.compared(left, right)
             value = _COMPARE[type(op)](left, right)
-            if made is MISSING:
-                made = value
-            elif self.is_expression(made) or self.is_expression(value):
-                made = And(made, value)
+            if result is MISSING:
+                result = value
+            elif self.is_expression(result) or self.is_expression(value):
+                result = And(result, value)
             else:
-                made = value
-            if not self.is_expression(made) and not made:
-                return made
+                result = value
+            if not self.is_expression(result) and not result:
+                return result
             left = right
-        return made
+        return result
 
     def _if_expression(self, node: ast.IfExp) -> Any:
         condition = self.eval(node.test)
@@ -518,11 +518,11 @@ class Evaluator:
         names = target.elts
         starred = [i for i, each in enumerate(names) if isinstance(each, ast.Starred)]
         if starred:
-            at, after = starred[0], len(names) - starred[0] - 1
+            star, after = starred[0], len(names) - starred[0] - 1
             if len(starred) > 1 or len(items) < len(names) - 1:
                 self.fail(target, f"cannot unpack {len(items)} values into {len(names)} names")
-            middle = items[at : len(items) - after]
-            items = [*items[:at], middle, *items[len(items) - after :]]
+            middle = items[star : len(items) - after]
+            items = [*items[:star], middle, *items[len(items) - after :]]
         elif len(items) != len(names):
             self.fail(target, f"wanted {len(names)} values for these names, got {len(items)}")
         for each, item in zip(names, items):
@@ -543,11 +543,11 @@ class Evaluator:
         """
         if not isinstance(value, Mapping):
             self.fail(node, f"{what}: wanted a dict, got {type(value).__name__}")
-        made = {}
+        attributes = {}
         for key, item in value.items():
             name = self.string(node, key, f"{what}: a key")
-            made[name] = self.remark(node, item, f"{what}: {name!r}")
-        return made
+            attributes[name] = self.remark(node, item, f"{what}: {name!r}")
+        return attributes
 
     def remark(self, node: ast.AST, value: Any, what: str) -> Any:
         """`value` as an attribute: numbers, text, None, IR, and lists and dicts of these.

@@ -169,11 +169,15 @@ def offered(room: ModuleType, name: str) -> bool:
     do, no other module does.
     """
     if room.__name__.startswith("relaxvm.relax.op."):
-        found = vars(room).get(name)
-        if not isinstance(found, FunctionType) or not hasattr(found, "op") or name.startswith("_"):
+        member = vars(room).get(name)
+        if (
+            not isinstance(member, FunctionType)
+            or not hasattr(member, "op")
+            or name.startswith("_")
+        ):
             return False
         # A package is a face; what a file imports is not its own.
-        return "__path__" in vars(room) or found.__module__ == room.__name__
+        return "__path__" in vars(room) or member.__module__ == room.__name__
     if not room.__name__.startswith("relaxvm.script."):
         return False
     more: Callable[[str], bool] | None = vars(room).get("_offers")
@@ -308,20 +312,22 @@ class Guard:
                 raise TIRError(f"the private attribute {name} cannot be read by text")
             if not offered(value, name):
                 return MISSING
-            found = getattr(value, name, MISSING)
+            attribute = getattr(value, name, MISSING)
             if name in vars(value):
-                _OFFERED[value, name] = found
-            return found
+                _OFFERED[value, name] = attribute
+            return attribute
         allowed = _readable(kind)
         if allowed is not None and name in allowed:
             if kind in _CONTAINERS:
                 self.charge(len(value))
-            found = getattr(value, name, MISSING)
-            if found is MISSING or isinstance(found, (MethodType, BuiltinMethodType, FunctionType)):
-                return found
-            if type(found) not in _SINGLE:
-                self.charge(self.size(self.gives(found)))
-            return found
+            attribute = getattr(value, name, MISSING)
+            if attribute is MISSING or isinstance(
+                attribute, (MethodType, BuiltinMethodType, FunctionType)
+            ):
+                return attribute
+            if type(attribute) not in _SINGLE:
+                self.charge(self.size(self.gives(attribute)))
+            return attribute
         if name.startswith("_"):
             raise TIRError(f"the private attribute {name} cannot be read by text")
         if kind is SimpleNamespace:
@@ -363,15 +369,15 @@ class Guard:
                 self.charge(len(value))
         if type(func) is not FunctionType and id(func) in _COSTLY:
             _COSTLY[id(func)](*args, *keywords.values())
-        made = func(*args, **keywords)
-        if type(made) not in _KNOWN or type(made) in _CONTAINERS:
-            self.gives(made)
-        if id(func) in self._granted and type(made) in (list, tuple, dict, set, frozenset):
+        result = func(*args, **keywords)
+        if type(result) not in _KNOWN or type(result) in _CONTAINERS:
+            self.gives(result)
+        if id(func) in self._granted and type(result) in (list, tuple, dict, set, frozenset):
             # What the caller's own function put in may be anything.
-            self._held_deeply(made)
-        if type(made) is FuncStructInfo and made.derive_func is not None:
-            self._runs(made.derive_func)
-        return made
+            self._held_deeply(result)
+        if type(result) is FuncStructInfo and result.derive_func is not None:
+            self._runs(result.derive_func)
+        return result
 
     def _runs(self, registered: EnvFunc) -> None:
         """Calls of what text gives this type to run the function while the text is read."""

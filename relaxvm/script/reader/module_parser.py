@@ -113,12 +113,12 @@ class _ModuleParser(Evaluator):
             self.names.global_vars[name] = GlobalVar(name, extern.struct_info, extern.span)
         self._return_dtypes()
         functions = self._functions()
-        made: dict[GlobalVar, BaseFunc]
-        made = {self.names.global_vars[k]: extern for k, extern in self.names.externs.items()}
-        made |= {self.names.global_vars[name]: functions[name] for name in self.definitions}
+        by_var: dict[GlobalVar, BaseFunc]
+        by_var = {self.names.global_vars[k]: extern for k, extern in self.names.externs.items()}
+        by_var |= {self.names.global_vars[name]: functions[name] for name in self.definitions}
         if self.names.added is not None:
-            made.update(self.names.added.get().functions)
-        module = IRModule(made, self.attrs, self.global_infos)
+            by_var.update(self.names.added.get().functions)
+        module = IRModule(by_var, self.attrs, self.global_infos)
         if check_well_formed:
             check_module(self.source, self.node, module, self.definitions)
         return module

@@ -48,11 +48,11 @@ def closure(function: Callable[..., Any]) -> dict[str, Any]:
     """The variables of enclosing functions that `function` uses, where they have a value."""
     code = getattr(function, "__code__", None)
     cells = getattr(function, "__closure__", None)
-    found = {}
+    variables = {}
     if code is not None and cells:
         for name, cell in zip(code.co_freevars, cells):
             try:
-                found[name] = cell.cell_contents
+                variables[name] = cell.cell_contents
             except ValueError:
                 continue  # the enclosing function has not bound it yet
-    return found
+    return variables

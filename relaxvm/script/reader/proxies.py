@@ -251,11 +251,11 @@ def signature_of(a: ast.arguments, evaluate: Callable[[ast.expr], Any]) -> inspe
     kinds = inspect.Parameter
     plain = [*a.posonlyargs, *a.args]
     defaults = [None] * (len(plain) - len(a.defaults)) + list(a.defaults)
-    made: list[inspect.Parameter] = []
+    parameters: list[inspect.Parameter] = []
 
     def add(arg: ast.arg, kind: Any, default: ast.expr | None = None) -> None:
         value = kinds.empty if default is None else evaluate(default)
-        made.append(kinds(arg.arg, kind, default=value))
+        parameters.append(kinds(arg.arg, kind, default=value))
 
     for i, (arg, default) in enumerate(zip(plain, defaults)):
         only = i < len(a.posonlyargs)
@@ -266,7 +266,7 @@ def signature_of(a: ast.arguments, evaluate: Callable[[ast.expr], Any]) -> inspe
         add(arg, kinds.KEYWORD_ONLY, default)
     if a.kwarg is not None:
         add(a.kwarg, kinds.VAR_KEYWORD)
-    return inspect.Signature(made)
+    return inspect.Signature(parameters)
 
 
 def bound_arguments(signature: inspect.Signature, args: Any, keywords: Any) -> dict[str, Any]:

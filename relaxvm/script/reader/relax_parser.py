@@ -93,27 +93,27 @@ class RelaxParser(RelaxValues):
         return self._function(body, attrs)
 
     def _function(self, body: SeqExpr, attrs: dict[str, Any]) -> Function:
-        given = body.struct_info
+        inferred = body.struct_info
         if self.itself is not None and any(n is self.itself for n in walk(body)):
             # Its calls of itself were told no more than that.
             self.keeps_ret = True
             self.ret = ObjectStructInfo() if self.ret is None else self.ret
         ret = self.ret
-        if ret is not None and self.private and not self.keeps_ret and is_base_of(ret, given):
+        if ret is not None and self.private and not self.keeps_ret and is_base_of(ret, inferred):
             ret = None  # only this module calls it: its callers may know what the body gives
         if ret is None and self._around is not None:
             # Who can call it knows what it captures.
             infos = [p.struct_info for p in self.params]
-            ret = erase_unbound(given, infos, self._around.is_bound_symbol)
+            ret = erase_unbound(inferred, infos, self._around.is_bound_symbol)
         span = self.span(self.node)
         return Function(tuple(self.params), body, ret, self.pure, Map(attrs), span)
 
     def _statements(self, stmts: list[ast.stmt]) -> Any:
         """Parse a function's statements and give what it returns."""
-        for at, stmt in enumerate(stmts):
+        for k, stmt in enumerate(stmts):
             if isinstance(stmt, ast.Return):
-                if at + 1 < len(stmts):
-                    self.fail(stmts[at + 1], "this is never reached: it stands after return")
+                if k + 1 < len(stmts):
+                    self.fail(stmts[k + 1], "this is never reached: it stands after return")
                 return self.at(stmt, partial(self._result, stmt))
             self.statement(stmt)
         self.fail(self.node, f"{self.node.name} has no return; a graph function ends with one")
@@ -321,8 +321,8 @@ class RelaxParser(RelaxValues):
                 f"the second {else_name}",
             )
         info = joined_branches(then_case, else_case, self.is_bound_symbol)
-        made = If(condition, then_case, else_case, info, self.span(node))
-        self.define(then_name, self.emit(then_name, made, node))
+        choice = If(condition, then_case, else_case, info, self.span(node))
+        self.define(then_name, self.emit(then_name, choice, node))
 
     def _branch(self, node: ast.If, stmts: list[ast.stmt]) -> tuple[str, SeqExpr]:
         last = stmts[-1]
@@ -369,10 +369,10 @@ class RelaxParser(RelaxValues):
         if isinstance(last, ast.If) and last.orelse:
             # The inner if binds a variable of its own; both of its branches are checked when it is
             # parsed.
-            at = last.body[-1]
-            while isinstance(at, ast.If):
-                at = at.body[-1]
-            return self._last_name(at)
+            innermost = last.body[-1]
+            while isinstance(innermost, ast.If):
+                innermost = innermost.body[-1]
+            return self._last_name(innermost)
         if isinstance(last, ast.With):
             outputs = self._outputs(last)
             if outputs:
@@ -415,14 +415,14 @@ class RelaxParser(RelaxValues):
         names = self._outputs(node)
         statements = node.body[:-1] if self._output_call(node) is not None else node.body
         last_binding: dict[str, int] = {}
-        for at, stmt in enumerate(statements):
+        for k, stmt in enumerate(statements):
             for name in _bound_names(stmt):
-                last_binding[name] = at
+                last_binding[name] = k
         body.flush(False, self.span(node))
         body.outputs = {name: last_binding[name] for name in names if name in last_binding}
         with self.scope() as inner:
-            for at, stmt in enumerate(statements):
-                body.at = at
+            for k, stmt in enumerate(statements):
+                body.at = k
                 self.statement(stmt)
             call = self._output_call(node)
             if call is not None:

@@ -71,13 +71,13 @@ class FunctionSymbols(Symbols):
 
     def symbol(self, name: str) -> Any:
         parser = self._parser
-        found = parser.find_symbol(name)
-        if found is not MISSING:
-            return found if parser.guard is None else parser.guard.used(found)
+        known = parser.find_symbol(name)
+        if known is not MISSING:
+            return known if parser.guard is None else parser.guard.used(known)
         if self._collects or self._defines or parser.in_callable():
-            made = TirVar(name, parser.declared.get(name, "int64"))
-            parser.define(name, made)
-            return made
+            symbol = TirVar(name, parser.declared.get(name, "int64"))
+            parser.define(name, symbol)
+            return symbol
         raise StructInfoError(
             f"unknown symbol {name!r}: it stands in no parameter; define it with {name} = T.int64()"
         )
@@ -122,16 +122,16 @@ class _OnlyValues(Outer):
     __slots__ = ()
 
     def lookup(self, name: str) -> Any:
-        found = super().lookup(name)
-        is_room = isinstance(found, ModuleType) and offered(found, "max")
-        return found if is_value(found) or is_room or name in ("min", "max") else MISSING
+        value = super().lookup(name)
+        is_room = isinstance(value, ModuleType) and offered(value, "max")
+        return value if is_value(value) or is_room or name in ("min", "max") else MISSING
 
 
 def declared_symbols(function: ast.AST) -> dict[str, str]:
     """The names that are bound by ``n = T.int64()`` or ``n = T.Var("n", "int64")`` in a function,
     and the dtypes.
     """
-    found: dict[str, str] = {}
+    symbols: dict[str, str] = {}
     for node in ast.walk(function):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
@@ -148,8 +148,8 @@ def declared_symbols(function: ast.AST) -> dict[str, str]:
             continue
         for target in node.targets:
             if isinstance(target, ast.Name):
-                found[target.id] = dtype
-    return found
+                symbols[target.id] = dtype
+    return symbols
 
 
 _SCALAR_DTYPE = re.compile("bool|u?int(8|16|32|64)|float(32|64)|bfloat16|float16")
@@ -230,11 +230,11 @@ class RelaxValues(FunctionParser):
         """What a string in struct info names: a symbol of the function, or one that Python code
         around it made. A Python number of that name is something else.
         """
-        found = self.find(name)
-        if found is MISSING or isinstance(found, (GlobalVar, ModuleNames)):
+        value = self.find(name)
+        if value is MISSING or isinstance(value, (GlobalVar, ModuleNames)):
             outer = MISSING if name in self.declared else self.outer.lookup(name)
             return outer if isinstance(outer, PrimExpr) else MISSING
-        return found
+        return value
 
     def in_callable(self) -> bool:
         """Whether the struct info being built stands inside ``R.Callable(...)``, which binds the
@@ -303,12 +303,12 @@ class RelaxValues(FunctionParser):
             keywords = {
                 k: self.symbols.vdevice(v) if k == "dst_vdevice" else v for k, v in keywords.items()
             }
-        made = super().call(node, func, args, keywords)
-        if isinstance(made, rec.EmitTe):
-            made = self._emit_te(node, made)
-        if isinstance(made, Call) and not made.span.source:
-            made = made.replace(span=self.span(node))
-        return made
+        result = super().call(node, func, args, keywords)
+        if isinstance(result, rec.EmitTe):
+            result = self._emit_te(node, result)
+        if isinstance(result, Call) and not result.span.source:
+            result = result.replace(span=self.span(node))
+        return result
 
     def _emit_te(self, node: ast.Call, spec: rec.EmitTe) -> Call:
         if self.module is None:
@@ -449,12 +449,12 @@ class _Flattening(Normalizer):
 
 
 def _names_in(node: ast.AST) -> set[str]:
-    found = set()
+    names = set()
     for n in ast.walk(node):
         if isinstance(n, ast.Name):
-            found.add(n.id)
+            names.add(n.id)
         elif isinstance(n, ast.arg):
-            found.add(n.arg)
+            names.add(n.arg)
         elif isinstance(n, ast.FunctionDef):
-            found.add(n.name)
-    return found
+            names.add(n.name)
+    return names

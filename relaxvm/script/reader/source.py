@@ -77,16 +77,24 @@ def syntax_tree(text: str, filename: str, lines: list[str]) -> ast.Module:
         except RecursionError:
             return _parse_deep(text, filename)
     except SyntaxError as error:
-        made = DiagnosticError(error.msg)
-        made.filename, made.lineno, made.offset = filename, error.lineno or 1, error.offset or 1
-        made.end_lineno, made.end_offset, made.text = error.end_lineno, error.end_offset, error.text
-        raise made from None
+        fault = DiagnosticError(error.msg)
+        fault.filename, fault.lineno, fault.offset = (
+            filename,
+            error.lineno or 1,
+            error.offset or 1,
+        )
+        fault.end_lineno, fault.end_offset, fault.text = (
+            error.end_lineno,
+            error.end_offset,
+            error.text,
+        )
+        raise fault from None
     except (RecursionError, MemoryError, ValueError, OverflowError) as error:
         reason = "nested too deeply" if not isinstance(error, ValueError) else str(error)
-        made = DiagnosticError(f"this is no program text: {reason}")
-        made.filename, made.lineno, made.offset = filename, 1, 1
-        made.text = lines[0] if lines else ""
-        raise made from None
+        fault = DiagnosticError(f"this is no program text: {reason}")
+        fault.filename, fault.lineno, fault.offset = filename, 1, 1
+        fault.text = lines[0] if lines else ""
+        raise fault from None
 
 
 def _parse_deep(text: str, filename: str) -> ast.Module:

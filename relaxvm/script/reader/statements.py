@@ -100,10 +100,10 @@ class ModuleNames:
         return self.added
 
     def __getattr__(self, name: str) -> GlobalVar:
-        found = self.__dict__.get("global_vars", {}).get(name)
-        if found is None:
+        gv = self.__dict__.get("global_vars", {}).get(name)
+        if gv is None:
             raise AttributeError(name)
-        return found
+        return gv
 
     def __dir__(self) -> list[str]:
         return list(self.global_vars)

@@ -92,17 +92,17 @@ class TIRExpressions(FunctionParser, StmtWriter):
                     node, f"a {type(value).__name__} cannot be indexed; declare a buffer of it"
                 )
             return super().subscript(node, value, index)
-        given = index if isinstance(index, tuple) else (index,)
-        return self.access(node, value, given)
+        indices = index if isinstance(index, tuple) else (index,)
+        return self.access(node, value, indices)
 
-    def access(self, node: ast.AST, buffer: Buffer, given: tuple[Any, ...]) -> Any:
-        """``buffer[given]``"""
-        if len(given) != buffer.ndim:
+    def access(self, node: ast.AST, buffer: Buffer, index: tuple[Any, ...]) -> Any:
+        """``buffer[index]``"""
+        if len(index) != buffer.ndim:
             self.fail(
-                node, f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(given)} indices"
+                node, f"buffer {buffer.name} has {buffer.ndim} dimensions, got {len(index)} indices"
             )
         indices: list[Any] = []
-        for i in given:
+        for i in index:
             if isinstance(i, slice) and i.step is not None:
                 indices.append(self._stepped(node, i))
             else:
@@ -157,13 +157,13 @@ class TIRExpressions(FunctionParser, StmtWriter):
         if "dtype" in keywords and getattr(func, "__module__", "") == tir_op.__name__:
             return self._call_with_dtype(node, func, args, keywords)
         if getattr(func, "takes_regions", False):
-            made = super().call(node, func, args, keywords)
+            result = super().call(node, func, args, keywords)
         else:
             converted = [self._argument(a) for a in args]
-            made = super().call(
+            result = super().call(
                 node, func, converted, {k: self._argument(v) for k, v in keywords.items()}
             )
-        return made
+        return result
 
     def _call_with_dtype(
         self, node: ast.Call, func: Any, args: list[Any], keywords: dict[str, Any]
@@ -176,11 +176,11 @@ class TIRExpressions(FunctionParser, StmtWriter):
             return self.call(node, func, [wanted, *args], keywords)
         if "dtype" in names:
             return super().call(node, func, args, {**keywords, "dtype": wanted})
-        made = self.call(node, func, args, keywords)
-        given = as_dtype(getattr(wanted, "dtype", wanted))
-        if made.dtype is not given:
-            self.fail(node, f"this is {made.dtype}, not {given}; use T.cast to convert it")
-        return made
+        call = self.call(node, func, args, keywords)
+        wanted_dtype = as_dtype(getattr(wanted, "dtype", wanted))
+        if call.dtype is not wanted_dtype:
+            self.fail(node, f"this is {call.dtype}, not {wanted_dtype}; use T.cast to convert it")
+        return call
 
     def _argument(self, value: Any) -> Any:
         if isinstance(value, BufferRegion):

@@ -277,8 +277,8 @@ class TIRParser(TIRBindings):
         if isinstance(value, rec.LetSpec):
             return self._let_unnamed(value, node)
         if isinstance(value, rec.Realize):
-            buffer, given = value.region.buffer, value.condition
-            condition = const(given) if isinstance(given, bool) else self._condition(node, given)
+            buffer, held = value.region.buffer, value.condition
+            condition = const(held) if isinstance(held, bool) else self._condition(node, held)
             if value.scope not in ("", buffer.scope()):
                 self.fail(node, f"buffer {buffer.name} is declared in scope {buffer.scope()!r}")
             return lambda body: Allocate(
@@ -326,23 +326,23 @@ class TIRParser(TIRBindings):
         # elif chains are long in generated text: no recursion.
         arms: list[tuple[ast.If, PrimExpr, Stmt]] = []
         otherwise: Suite | None = None
-        at = node
+        branch = node
         while True:
-            condition = self.operand(self.eval(at.test))
+            condition = self.operand(self.eval(branch.test))
             if not isinstance(condition, PrimExpr):
                 # Known while parsing: only the side that is taken is there.
                 if condition:
-                    otherwise = self._suite_of(at.body)
+                    otherwise = self._suite_of(branch.body)
                     break
             else:
-                checked = self._condition(at.test, condition)
-                arms.append((at, checked, self.body(at.body)))
-            if not at.orelse:
+                checked = self._condition(branch.test, condition)
+                arms.append((branch, checked, self.body(branch.body)))
+            if not branch.orelse:
                 break
-            if len(at.orelse) == 1 and isinstance(at.orelse[0], ast.If):
-                at = at.orelse[0]
+            if len(branch.orelse) == 1 and isinstance(branch.orelse[0], ast.If):
+                branch = branch.orelse[0]
                 continue
-            otherwise = self._suite_of(at.orelse)
+            otherwise = self._suite_of(branch.orelse)
             break
         if not arms:
             if otherwise is not None and not otherwise.is_empty:
@@ -390,16 +390,16 @@ class TIRParser(TIRBindings):
         self, node: ast.AST, names: Sequence[str], loops: Sequence[rec.Loop], span: Span
     ) -> Iterator[list[PrimExpr]]:
         """Loops around what is written inside; gives what their names stand for."""
-        made: list[Var] = []
+        variables: list[Var] = []
         values: list[PrimExpr] = []
         jumps = Jumps(len(self.frames))
 
         def wrap(body: Stmt) -> Stmt:
             if jumps.leaves:
-                return self._left_early(node, loops, made, jumps.iteration(body), jumps, span)
+                return self._left_early(node, loops, variables, jumps.iteration(body), jumps, span)
             if jumps.count:
                 body = with_memory(jumps.state, jumps.iteration(body), span)
-            for var, loop in zip(reversed(made), reversed(loops)):
+            for var, loop in zip(reversed(variables), reversed(loops)):
                 dom = self.loops.pop(var)
                 thread = None
                 if loop.kind == "thread_binding":
@@ -411,7 +411,7 @@ class TIRParser(TIRBindings):
         with self.under(wrap), self.scope(), self.jumping(jumps):
             for name, loop in zip(names, loops):
                 var, value = self._loop(node, name, loop)
-                made.append(var)
+                variables.append(var)
                 values.append(value)
             yield values
 
@@ -454,9 +454,9 @@ class TIRParser(TIRBindings):
         """
         names = [""] * count
 
-        def note(name: ast.Name, at: Any) -> None:
-            for k, i in enumerate(at if isinstance(at, list) else [at]):
-                names[i] = f"{name.id}_{k}" if isinstance(at, list) else name.id
+        def note(name: ast.Name, places: Any) -> None:
+            for k, i in enumerate(places if isinstance(places, list) else [places]):
+                names[i] = f"{name.id}_{k}" if isinstance(places, list) else name.id
 
         parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]
         for part in parts:
@@ -529,22 +529,22 @@ class TIRParser(TIRBindings):
     def _with(self, node: ast.With) -> None:
         self._with_items(node, 0)
 
-    def _with_items(self, node: ast.With, at: int) -> None:
-        if at == len(node.items):
+    def _with_items(self, node: ast.With, first: int) -> None:
+        if first == len(node.items):
             for stmt in node.body:
                 self.statement(stmt)
             return
-        item = node.items[at]
+        item = node.items[first]
         value = self.eval(item.context_expr)
         if isinstance(value, rec.BlockSpec):
             self._no_target(item)
             with self.block(item.context_expr, value, self.span(node)):
-                self._with_items(node, at + 1)
+                self._with_items(node, first + 1)
             return
         if isinstance(value, rec.Init):
             self._no_target(item)
             with self.init(item.context_expr):
-                self._with_items(node, at + 1)
+                self._with_items(node, first + 1)
             return
         names = NAMED.get(type(value))
         if isinstance(value, rec.LaunchThread) and isinstance(value.thread, str):
@@ -555,12 +555,12 @@ class TIRParser(TIRBindings):
             wrap = self.wrapper(item.context_expr, value)
             self._no_target(item)
             with self.under(wrap), self.scope():
-                self._with_items(node, at + 1)
+                self._with_items(node, first + 1)
             return
         with self.scope():
             name = self._target_name(item)
             with self.under(names(self, name, value, item.context_expr)), self.scope():
-                self._with_items(node, at + 1)
+                self._with_items(node, first + 1)
 
     def _no_target(self, item: ast.withitem) -> None:
         if item.optional_vars is not None:

@@ -213,8 +213,8 @@ def _compile(mod: IRModule, settings: Settings) -> Kernels:
     else:
         compiled = _compile_or_find(units, settings, key)
     pairs = list(zip(units, compiled))
-    for unit, found in pairs:
-        found.tell(unit)
+    for unit, unit_code in pairs:
+        unit_code.tell(unit)
     kernels = {info.name: (info, k) for u, c in pairs for info, k in c.kernels(u)}
     names = [gv.name_hint for gv in mod if gv.name_hint in kernels]
     infos = tuple(kernels[name][0] for name in names)
@@ -230,21 +230,21 @@ def _compile(mod: IRModule, settings: Settings) -> Kernels:
 
 def _compile_or_find(units: list[Unit], settings: Settings, key: str | None) -> list[CompiledUnit]:
     here = settings.machine.triple == host_machine().triple
-    found: dict[int, CompiledUnit] = {}
+    compiled: dict[int, CompiledUnit] = {}
     if key is not None:
         for i, unit in enumerate(units):
             data = _objects.get(unit.key(key))
-            made = None if data is None else CompiledUnit.from_bytes(data)
-            if made is not None and (not here or made.runs_here()):
-                found[i] = made
-    missing = [i for i in range(len(units)) if i not in found]
+            unit_code = None if data is None else CompiledUnit.from_bytes(data)
+            if unit_code is not None and (not here or unit_code.runs_here()):
+                compiled[i] = unit_code
+    missing = [i for i in range(len(units)) if i not in compiled]
     if missing:
         prepare_llvm()
-    for i, made in zip(missing, compile_units([units[i] for i in missing], settings)):
-        found[i] = made
+    for i, unit_code in zip(missing, compile_units([units[i] for i in missing], settings)):
+        compiled[i] = unit_code
         if key is not None:
-            _objects.put(units[i].key(key), made.to_bytes())
-    return [found[i] for i in range(len(units))]
+            _objects.put(units[i].key(key), unit_code.to_bytes())
+    return [compiled[i] for i in range(len(units))]
 
 
 @functools.lru_cache(maxsize=8)

@@ -73,9 +73,9 @@ class Generated:
 
     def inner(self, gv: GlobalVar) -> InnerKernel:
         """The inner kernel of a function."""
-        found = self.generator.functions[gv]
-        failures = tuple(self.generator.transitive_failures(found))
-        return InnerKernel(found.symbol, found.signature, failures, found.threads)
+        definition = self.generator.functions[gv]
+        failures = tuple(self.generator.transitive_failures(definition))
+        return InnerKernel(definition.symbol, definition.signature, failures, definition.threads)
 
     @property
     def text(self) -> str:
@@ -191,10 +191,10 @@ class Generator(ModuleText):
 
     def transitive_failures(self, function: Definition) -> list[int]:
         """The numbers of the assertions that may fail in it or in what it calls."""
-        found: set[int] = set()
+        failures: set[int] = set()
         for gv in reachable([function.gv], lambda gv: self.functions[gv].callees):
-            found |= self.functions[gv].failures
-        return sorted(found)
+            failures |= self.functions[gv].failures
+        return sorted(failures)
 
 
 # (generator, function, whether it is called from outside): makes its inner kernel, and says which
@@ -254,9 +254,9 @@ def generate(
             signature = signature_of(fn)
             ret = result_dtype(fn)
             stem = (symbols or {}).get(gv, gv.name_hint)
-            made = Definition(gv, fn, signature, _symbol(stem, taken), ret, tuple(called))
-            generator.functions[gv] = made
-            (define or _define)(generator, made, gv in wanted)
+            definition = Definition(gv, fn, signature, _symbol(stem, taken), ret, tuple(called))
+            generator.functions[gv] = definition
+            (define or _define)(generator, definition, gv in wanted)
     infos = []
     for gv in mod:
         if gv in wanted:

@@ -24,10 +24,10 @@ def emit_dot(
 ) -> str:
     """The value of ``dot_accumulate(acc, a, b)``. 16-bit floats come as their bits (i16)."""
     of, of_a, of_b = dtypes
-    found = _instruction(g, of.lanes, of_a, of_b)
-    if found is None:
+    instruction = _instruction(g, of.lanes, of_a, of_b)
+    if instruction is None:
         return _plain(g, dtypes, acc, a, b)
-    lanes, step = found
+    lanes, step = instruction
     group = of_a.lanes // of.lanes
     element, narrow = ("float" if of.is_float else "i32"), f"i{of_a.bits}"
     pieces = []

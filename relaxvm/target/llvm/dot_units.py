@@ -57,31 +57,31 @@ def dot_units(machine: Machine) -> frozenset[str]:
 
 
 def _of_x86(asm: str) -> frozenset[str]:
-    found = {"pmaddwd.128"} if "paddd" in asm else set()
+    units = {"pmaddwd.128"} if "paddd" in asm else set()
     if re.search(r"vpaddd.*[yz]mm", asm):
-        found.add("pmaddwd.256")
+        units.add("pmaddwd.256")
     if re.search(r"vpaddw.*zmm", asm):
         # 16-bit elements in 512 bits are an extension of their own (avx512bw).
-        found.add("pmaddwd.512")
+        units.add("pmaddwd.512")
     for bits, register in ((128, "xmm"), (256, "ymm"), (512, "zmm")):
         if re.search(rf"vpdpbusd.*{register}", asm):
-            found.add(f"vpdpbusd.{bits}")
+            units.add(f"vpdpbusd.{bits}")
     # With {vex} before it, it is of AVX-NE-CONVERT, which has no dot product.
     for line in asm.splitlines():
         if "vcvtneps2bf16" in line and "{vex}" not in line:
-            found |= {"dpbf16ps.512"} if "zmm" in line else {"dpbf16ps.128", "dpbf16ps.256"}
-    return frozenset(found)
+            units |= {"dpbf16ps.512"} if "zmm" in line else {"dpbf16ps.128", "dpbf16ps.256"}
+    return frozenset(units)
 
 
 def _of_arm(asm: str) -> frozenset[str]:
-    found: set[str] = set()
+    units: set[str] = set()
     if re.search(r"\tudot\b", asm):
-        found |= {"udot", "sdot"}
+        units |= {"udot", "sdot"}
     if re.search(r"\tusdot\b", asm):
-        found.add("usdot")
+        units.add("usdot")
     if re.search(r"\tbfcvtn", asm):
-        found.add("bfdot")
-    return frozenset(found)
+        units.add("bfdot")
+    return frozenset(units)
 
 
 @functools.lru_cache(maxsize=64)

@@ -318,12 +318,12 @@ class ExprEmitter(Values):
 
     def pointer(self, handle: Var) -> str:
         """The address behind a buffer's data variable."""
-        found = self.env.get(handle)
-        if found is None:
+        pointer = self.env.get(handle)
+        if pointer is None:
             raise CodegenError(
                 f"buffer data {handle.name} is not a parameter and was not allocated here"
             )
-        return found
+        return pointer
 
     def load(self, node: BufferLoad, index: str) -> str:
         """A load; `index` is what `access_index` evaluated."""
@@ -358,11 +358,11 @@ class ExprEmitter(Values):
         dtype, lanes, stride = node.buffer.dtype, node.dtype.lanes, ramp.stride.value
         first, of = self.widened(ramp.base, index), vector_of(kind, lanes)
         last = (lanes - 1) * stride + 1 - lanes
-        made = "poison"
+        picked = "poison"
         for run in range(stride):
             start = min(run * lanes, last)
-            at = self.text.op(f"add i64 {first}, {start}") if start else first
-            place = self.address(dtype, pointer, at)
+            first_of_run = self.text.op(f"add i64 {first}, {start}") if start else first
+            place = self.address(dtype, pointer, first_of_run)
             read = self.text.op(f"load {of}, ptr {place}, align {dtype.element.itemsize}")
             wanted = [i * stride for i in range(lanes)]
             mask = ", ".join(
@@ -371,8 +371,10 @@ class ExprEmitter(Values):
                 else f"i32 {i}"
                 for i, p in enumerate(wanted)
             )
-            made = self.text.op(f"shufflevector {of} {made}, {of} {read}, <{lanes} x i32> <{mask}>")
-        return made
+            picked = self.text.op(
+                f"shufflevector {of} {picked}, {of} {read}, <{lanes} x i32> <{mask}>"
+            )
+        return picked
 
     def bits16(self, node: PrimExpr, part: str) -> str:
         """A float16 or bfloat16 expression as its bits (i16), from what `_bits16_operand` chose to
@@ -420,10 +422,10 @@ class ExprEmitter(Values):
         element = storage_type(dtype.element, self.module.native_half)
         for i in range(lanes):
             if stride is None:
-                at = self.lane(wide, "i64", lanes, i)
+                offset = self.lane(wide, "i64", lanes, i)
             else:
-                at = self.text.op(f"add i64 {wide}, {i * stride}") if i else wide
-            place = self.address(dtype, pointer, at)
+                offset = self.text.op(f"add i64 {wide}, {i * stride}") if i else wide
+            place = self.address(dtype, pointer, offset)
             one = self.lane(kept, element, lanes, i)
             self.text.emit(f"  store {element} {one}, ptr {place}, align {align}")
 
@@ -502,18 +504,18 @@ def _bits16_operand(node: PrimExpr) -> PrimExpr:
     """
     if node.dtype.is_float and node.dtype.bits == 16:
         if type(node) is BufferLoad:
-            found: PrimExpr = access_index(node.indices)
-            return found
+            bits: PrimExpr = access_index(node.indices)
+            return bits
         if type(node) is Call and node.op is _REINTERPRET and node.args[0].dtype.is_int:
             return node.args[0]
     return node
 
 
 def _variable(g: ExprEmitter, node: Var) -> str:
-    found = g.env.get(node)
-    if found is None:
+    register = g.env.get(node)
+    if register is None:
         raise CodegenError(f"variable {node.name} has no value here")
-    return found
+    return register
 
 
 def _int_constant(g: ExprEmitter, node: IntImm) -> str:

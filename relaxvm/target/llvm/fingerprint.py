@@ -32,7 +32,7 @@ def fingerprint() -> str | None:
 def _digest(package: pathlib.Path, began: float) -> str | None:
     # What bears a date beyond tomorrow got it from somebody, and was not changed just now.
     latest = max(began, time.time()) + _DAY
-    found = []
+    digests = []
     root = len(os.path.join(package, ""))
     for room in _ROOMS:
         for folder, _, names in os.walk(package / room):
@@ -51,7 +51,7 @@ def _digest(package: pathlib.Path, began: float) -> str | None:
                 if began <= changed < latest:
                     return None
                 digest = hashlib.sha256(content).hexdigest()
-                found.append(f"{path[root:]} {digest}")
-    if not found:
+                digests.append(f"{path[root:]} {digest}")
+    if not digests:
         return None
-    return hashlib.sha256("\n".join(sorted(found)).encode()).hexdigest()
+    return hashlib.sha256("\n".join(sorted(digests)).encode()).hexdigest()

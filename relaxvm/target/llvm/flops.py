@@ -40,10 +40,10 @@ def note_flops(before: IRModule, after: IRModule) -> IRModule:
             noted[gv] = fn.with_attr(NOTED, json.dumps(dim_to_plain(flops)))
     if not noted:
         return after
-    made = after.clone()
+    result = after.clone()
     for gv, fn in noted.items():
-        made[gv] = fn
-    return made
+        result[gv] = fn
+    return result
 
 
 def kernel_flops(fn: PrimFunc, signature: Signature) -> Dim | None:

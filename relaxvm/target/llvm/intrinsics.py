@@ -170,10 +170,10 @@ def _libm(g: ExprEmitter, call: Call, args: list[str]) -> str:
     _is(call, "float", "bfloat")
     element = scalar_type(call.dtype)
     name = _short(call) + ("" if element == "double" else "f")
-    made = _per_lane(
+    value = _per_lane(
         g, call.dtype, args, lambda one: g.call(element, name, *((element, a) for a in one))
     )
-    return g.rounded(call.dtype, made)
+    return g.rounded(call.dtype, value)
 
 
 @_emitter("fmod")
@@ -192,8 +192,8 @@ def _ldexp(g: ExprEmitter, call: Call, args: list[str]) -> str:
         # In double, where no result is subnormal, then rounded once.
         double = DataType("float64").with_lanes(lanes)
         wide_call = Call(double, call.op, (Cast(double, value), exponent))
-        made = _ldexp(g, wide_call, [g.cast(value.dtype, double, args[0]), args[1]])
-        return g.cast(double, call.dtype, made)
+        scaled = _ldexp(g, wide_call, [g.cast(value.dtype, double, args[0]), args[1]])
+        return g.cast(double, call.dtype, scaled)
     # Far beyond any exponent, and small enough for C's int.
     wide = g.cast(exponent.dtype, DataType("int64").with_lanes(lanes), args[1])
     if exponent.dtype.kind == "uint" and exponent.dtype.bits == 64:
@@ -439,8 +439,8 @@ def _call_extern(g: ExprEmitter, call: Call, args: list[str]) -> str:
     if result == "void":
         g.text.emit(f"  call void @{name}({listed})")
         return "0"
-    made = g.text.op(f"call {result} @{name}({listed})")
-    return g.op("icmp ne", "i8", made, "0") if call.dtype.is_bool else made
+    register = g.text.op(f"call {result} @{name}({listed})")
+    return g.op("icmp ne", "i8", register, "0") if call.dtype.is_bool else register
 
 
 @_emitter("call_llvm_intrin", "call_llvm_pure_intrin")
@@ -472,8 +472,8 @@ def _call_llvm(g: ExprEmitter, call: Call, args: list[str]) -> str:
         )
     if known == "bswap" and dtype.bits == 8:
         return operands[0][1]
-    made = g.intrinsic(f"llvm.{known}", value_type(dtype), *(value for _, value in operands))
-    return g.rounded(dtype, made)
+    register = g.intrinsic(f"llvm.{known}", value_type(dtype), *(value for _, value in operands))
+    return g.rounded(dtype, register)
 
 
 @_emitter("tvm_access_ptr")

@@ -304,20 +304,20 @@ def compile_safely(
     Raises CodegenError if it survives none, or refuses the text.
     """
     lost: list[tuple[Recipe, WorkerLost]] = []
-    at, last = 0, len(recipes) - 1
+    trial, last = 0, len(recipes) - 1
     while True:
-        recipe = recipes[at]
-        patience = seconds * (_LAST_FACTOR if at == last else 1)
+        recipe = recipes[trial]
+        patience = seconds * (_LAST_FACTOR if trial == last else 1)
         try:
             *parts, _ = llvm_answer({**request, "recipe": tuple(recipe), "seconds": patience}, here)
         except RuntimeError as error:
             raise CodegenError(f"LLVM refuses the generated module: {error}") from None
         except WorkerLost as reason:
             lost.append((recipe, reason))
-            if at == last:
+            if trial == last:
                 break
             # What takes too long will do so with few passes less.
-            at = min(at + (2 if reason.late else 1), last)
+            trial = min(trial + (2 if reason.late else 1), last)
             continue
         if lost:
             warnings.warn(

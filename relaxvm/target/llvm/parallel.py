@@ -197,12 +197,12 @@ class _Captured:
         """What stands for `value` inside; constants for themselves."""
         if not value.startswith("%"):
             return value
-        found = self._names.get(value)
-        if found is None:
-            found = self._names[value] = f"%captured{len(self.values)}"
+        inside = self._names.get(value)
+        if inside is None:
+            inside = self._names[value] = f"%captured{len(self.values)}"
             self.values.append(value)
             self.kinds.append(kind)
-        return found
+        return inside
 
 
 def share_out(g: KernelEmitter, stmt: For, first: str, extent: str, work: PrimExpr) -> Steps:

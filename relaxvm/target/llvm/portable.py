@@ -23,20 +23,20 @@ _MOST = 1 << 16
 _PACK_HEAD: bytes = b"\x83" + msgpack.packb(_PACK)
 
 
-def pack_portable(made: Sequence[tuple[Unit, CompiledUnit]]) -> bytes:
+def pack_portable(units: Sequence[tuple[Unit, CompiledUnit]]) -> bytes:
     """The portable forms of units as one: a document of IR, or a list of such documents and where
     in them each kernel is.
     """
     kernels = [
         [name, i, unit.inside(gv)]
-        for i, (unit, _) in enumerate(made)
+        for i, (unit, _) in enumerate(units)
         for gv, names in unit.names.items()
         for name in names
     ]
-    if len(made) == 1 and all(name == inside for name, _, inside in kernels):
-        return made[0][1].portable
+    if len(units) == 1 and all(name == inside for name, _, inside in kernels):
+        return units[0][1].portable
     packed: bytes = msgpack.packb(
-        {_PACK: 1, "units": [compiled.portable for _, compiled in made], "kernels": kernels},
+        {_PACK: 1, "units": [compiled.portable for _, compiled in units], "kernels": kernels},
         use_bin_type=True,
     )
     return packed

@@ -79,8 +79,8 @@ def _ask(
     index = g.widened(place, g.evaluate(place))
     start = g.op("mul", "i64", index, str(size))
     for line in range(0, min(count * size, _MOST), _LINE):
-        at = g.op("add", "i64", start, str(ahead * size + line))
+        offset = g.op("add", "i64", start, str(ahead * size + line))
         # It may lie behind the end: nobody reads it.
-        far = g.text.op(f"getelementptr i8, ptr {g.pointer(load.buffer.data)}, i64 {at}")
+        far = g.text.op(f"getelementptr i8, ptr {g.pointer(load.buffer.data)}, i64 {offset}")
         g.module.declare("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
         g.text.emit(f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 {closeness}, i32 1)")

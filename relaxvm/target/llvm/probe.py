@@ -120,9 +120,9 @@ def assembly_of_probes(triple: str, cpu: str, features: str, producer: str) -> s
     known = _answers.get(key)
     if known is not None:
         return known.decode()
-    found = _asked(triple, cpu, features, text)
-    _answers.put(key, found.encode())
-    return found
+    assembly = _asked(triple, cpu, features, text)
+    _answers.put(key, assembly.encode())
+    return assembly
 
 
 def _asked(triple: str, cpu: str, features: str, text: str) -> str:

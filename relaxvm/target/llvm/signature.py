@@ -112,10 +112,10 @@ class Signature:
 
     def kernel_params(self) -> tuple[KernelParam, ...]:
         """The parameters as the runtime knows them."""
-        made = []
+        params = []
         for param in self.params:
             if param.buffer is None:
-                made.append(KernelParam(param.name, "scalar", param.dtype))
+                params.append(KernelParam(param.name, "scalar", param.dtype))
                 continue
             shape = tuple(dim_of(e, self.names) for e in param.buffer.shape)
             strides = (
@@ -123,10 +123,10 @@ class Signature:
                 if param.buffer.strides
                 else None
             )
-            made.append(
+            params.append(
                 KernelParam(param.name, "tensor", param.dtype, shape, strides, param.access)
             )
-        return tuple(made)
+        return tuple(params)
 
 
 def signature_of(fn: PrimFunc) -> Signature:

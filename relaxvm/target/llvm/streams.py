@@ -41,11 +41,11 @@ def is_streamed(g: KernelEmitter, stmt: For) -> bool:
 
 def _handles(stmt: For) -> list[Var]:
     """The memory that whole vectors are stored to, in the order of the stores."""
-    found: dict[Var, None] = {}
+    handles: dict[Var, None] = {}
     for n in walk(stmt.body):
         if isinstance(n, BufferStore) and n.value.dtype.lanes > 1:
-            found[n.buffer.data] = None
-    return list(found)
+            handles[n.buffer.data] = None
+    return list(handles)
 
 
 def past_caches(g: KernelEmitter, stmt: For) -> Steps:
@@ -108,14 +108,14 @@ def coefficients(e: PrimExpr) -> dict[Var, int]:
     """By which constant each variable is multiplied in a sum; those in other terms are left out,
     and all in a long sum.
     """
-    found: dict[Var, int] = {}
+    factors: dict[Var, int] = {}
     terms = [(e, 1)]
     for _ in range(_MOST_TERMS):
         if not terms:
-            return found
+            return factors
         term, factor = terms.pop()
         if isinstance(term, Var):
-            found[term] = found.get(term, 0) + factor
+            factors[term] = factors.get(term, 0) + factor
         elif isinstance(term, Cast):
             terms.append((term.value, factor))
         elif isinstance(term, (Add, Sub)):

@@ -25,10 +25,10 @@ def scalar_type(dtype: DataType) -> str:
         return f"i{dtype.bits}"
     if dtype.kind == "float":
         return _FLOATS[dtype.bits]
-    found = "float" if dtype.is_float8 else _VALUE.get(dtype.kind)
-    if found is None:
+    register = "float" if dtype.is_float8 else _VALUE.get(dtype.kind)
+    if register is None:
         raise CodegenError(f"a value of dtype {dtype} has no register type")
-    return found
+    return register
 
 
 def vector_of(element: str, lanes: int) -> str:

@@ -71,9 +71,9 @@ class Settings:
         )
 
 
-def _plain(made: Any) -> list[Any]:
+def _plain(record: Any) -> list[Any]:
     """The fields of a dataclass. Sets are sorted: their order is another in each process."""
-    values = ((f.name, getattr(made, f.name)) for f in fields(made))
+    values = ((f.name, getattr(record, f.name)) for f in fields(record))
     return [(k, sorted(v) if isinstance(v, frozenset) else v) for k, v in values]
 
 
@@ -113,19 +113,19 @@ class Unit:
 
 def split(mod: IRModule) -> list[Unit]:
     """The units of a module of loop functions, in its order; equal functions share one."""
-    made: list[Unit | bytes] = []
+    units: list[Unit | bytes] = []
     alone: dict[bytes, list[GlobalVar]] = {}
     for group in _groups(mod):
         if len(group) == 1 and not called_functions(_loop_function(mod, group[0])):
             document = save_msgpack(IRModule({"kernel": _nameless(mod[group[0]])}), spans=False)
             if document not in alone:
-                made.append(document)
+                units.append(document)
             alone.setdefault(document, []).append(group[0])
             continue
         functions = IRModule({gv: mod[gv] for gv in group})
         document = save_msgpack(functions, spans=False)
-        made.append(Unit(functions, _own_names(functions), group[0].name_hint, document))
-    return [_single(mod, m, alone[m]) if isinstance(m, bytes) else m for m in made]
+        units.append(Unit(functions, _own_names(functions), group[0].name_hint, document))
+    return [_single(mod, m, alone[m]) if isinstance(m, bytes) else m for m in units]
 
 
 def unit_of(stem: str, document: bytes) -> Unit:
@@ -190,14 +190,14 @@ def exported_functions(mod: IRModule) -> list[GlobalVar]:
     """Every function but the private ones that return a value: only other loop functions can use
     those.
     """
-    found = []
+    exported = []
     for gv, fn in mod.items():
         assert isinstance(fn, PrimFunc)
         private = fn.get_attr("global_symbol") is None
         returns = fn.ret_type is not None and fn.ret_type.dtype.kind != "void"
         if not (private and returns):
-            found.append(gv)
-    return found
+            exported.append(gv)
+    return exported
 
 
 # -- compiling -------------------------------------------------------------------------------------
@@ -250,11 +250,11 @@ class CompiledUnit(Plain, form="list"):
         ):
             fn = unit.functions[gv]
             assert isinstance(fn, PrimFunc)
-            found = signature_of(fn)
-            params = tuple(replace(p, access=i.access) for p, i in zip(found.params, info.params))
-            signature = replace(found, params=params, noalias=info.noalias)
-            given = info.params[:-1] if info.returns else info.params
-            if signature.kernel_params() != given:
+            own = signature_of(fn)
+            params = tuple(replace(p, access=i.access) for p, i in zip(own.params, info.params))
+            signature = replace(own, params=params, noalias=info.noalias)
+            lowered = info.params[:-1] if info.returns else info.params
+            if signature.kernel_params() != lowered:
                 raise InternalError(f"{gv.name_hint}: passes changed what the function takes")
             for name in names:
                 yield (

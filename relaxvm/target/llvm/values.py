@@ -440,12 +440,12 @@ class Values:
         kept = self.select(lanes, is_number, of, value, limit(0.0))
         kept = self.select(lanes, self.op("fcmp ogt", of, kept, lowest), of, kept, lowest)
         kept = self.select(lanes, self.op("fcmp olt", of, kept, highest), of, kept, highest)
-        made = self.convert("fptosi", of, kept, ints)
+        rounded = self.convert("fptosi", of, kept, ints)
         if high != float(to.max_value):
             above = self.op("fcmp ogt", of, value, highest)
             most = self.const(int(to.max_value), "i32", lanes)
-            made = self.select(lanes, above, ints, most, made)
-        return self.convert("trunc", ints, made, value_type(to))
+            rounded = self.select(lanes, above, ints, most, rounded)
+        return self.convert("trunc", ints, rounded, value_type(to))
 
     def _int_to_float(self, source: DataType, to: DataType, value: str) -> str:
         of, lanes = value_type(source), to.lanes

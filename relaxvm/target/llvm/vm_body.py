@@ -172,10 +172,10 @@ class Body(Exits):
             value = self._saved.get((register, pc))
             if value is None or register in self.flow.crossing:
                 continue
-            made = self.env[register] = value.copied()
-            if type(made) is Heap:
+            copy = self.env[register] = value.copied()
+            if type(copy) is Heap:
                 # Of other blocks only what is written once holds here too.
-                made.known = {s: v for s, v in made.known.items() if made.writes[s] == 1}
+                copy.known = {s: v for s, v in copy.known.items() if copy.writes[s] == 1}
 
     def _result_storages(self) -> dict[int, int]:
         """The instructions that allocate a storage for nothing but a tensor of the result, and
@@ -307,24 +307,24 @@ class Body(Exits):
 
     def constant(self, k: int, place: int) -> Value:
         """Argument `k`, a constant in the register file."""
-        given = self.template[place]
+        constant = self.template[place]
         name = f"{self.index}:{self.pc}:{k}"
-        kind = type(given)
-        if given is None:
+        kind = type(constant)
+        if constant is None:
             return Nothing(self.in_context("obj:None"))
-        if kind is int and given in _INT64:
-            return Integer(self.in_context(f"arg:{name}"), given)
+        if kind is int and constant in _INT64:
+            return Integer(self.in_context(f"arg:{name}"), constant)
         if kind is bool:
-            return Boolean(self.in_context(f"arg:{name}"), "true" if given else "false")
+            return Boolean(self.in_context(f"arg:{name}"), "true" if constant else "false")
         if kind is float:
-            return Real(self.in_context(f"arg:{name}"), hex_double(given))
-        if kind is ShapeTuple and all(extent in _INT64 for extent in given):
-            return Shape(self.in_context(f"arg:{name}"), tuple(given))
-        if kind is NDArray and given._array.flags.c_contiguous:
-            array = given._array
+            return Real(self.in_context(f"arg:{name}"), hex_double(constant))
+        if kind is ShapeTuple and all(extent in _INT64 for extent in constant):
+            return Shape(self.in_context(f"arg:{name}"), tuple(constant))
+        if kind is NDArray and constant._array.flags.c_contiguous:
+            array = constant._array
             return Tensor(
                 self.in_context(f"arg:{name}"),
-                dtype=given.dtype,
+                dtype=constant.dtype,
                 dims=tuple(array.shape),
                 data=self.in_context(f"data:{name}"),
                 region=self.unit.constants_region,
@@ -370,16 +370,16 @@ class Body(Exits):
 
     def share(self, value: Value) -> None:
         """Set the result to a value that another register has too."""
-        made = value.copied()
+        shared = value.copied()
         owned = []
-        if made.box is not None:
-            if isinstance(made.box, str) and not is_param(made.box):
-                self.count(made.box)
-                owned.append(made.box)
-        elif isinstance(made, (Tensor, Memory)) and isinstance(made.holder, str):
-            self.count(made.holder)
-            owned.append(made.holder)
-        self.set(made, owned)
+        if shared.box is not None:
+            if isinstance(shared.box, str) and not is_param(shared.box):
+                self.count(shared.box)
+                owned.append(shared.box)
+        elif isinstance(shared, (Tensor, Memory)) and isinstance(shared.holder, str):
+            self.count(shared.holder)
+            owned.append(shared.holder)
+        self.set(shared, owned)
 
     def kill(self, register: int) -> None:
         """End a register."""
@@ -402,13 +402,13 @@ class Body(Exits):
             self._slots += 1
             if slot >= MAX_SLOTS:
                 raise Untranslatable("it holds very many values at once")
-        at = self.offset("%slots", 8 * slot)
+        cell = self.offset("%slots", 8 * slot)
         if self.flow.loops:
-            old = self.text.op(f"load ptr, ptr {at}, align 8")
-            self.text.emit(f"  store ptr {pointer}, ptr {at}, align 8")
+            old = self.text.op(f"load ptr, ptr {cell}, align 8")
+            self.text.emit(f"  store ptr {pointer}, ptr {cell}, align 8")
             self.drop(old)
         else:
-            self.text.emit(f"  store ptr {pointer}, ptr {at}, align 8")
+            self.text.emit(f"  store ptr {pointer}, ptr {cell}, align 8")
         self._slots_of.setdefault(register, []).append(slot)
 
     def disown(self, register: int) -> None:
@@ -417,18 +417,18 @@ class Body(Exits):
         if not slots:
             return
         for slot in slots:
-            at = self.offset("%slots", 8 * slot)
-            old = self.text.op(f"load ptr, ptr {at}, align 8")
-            self.text.emit(f"  store ptr null, ptr {at}, align 8")
+            cell = self.offset("%slots", 8 * slot)
+            old = self.text.op(f"load ptr, ptr {cell}, align 8")
+            self.text.emit(f"  store ptr null, ptr {cell}, align 8")
             self.drop(old)
         if self.single_block:
             self._pool += slots
             del self._slots_of[register]
 
     def _store_canonical(self, register: int, pointer: str) -> None:
-        at = self._canonical_place(register)
-        old = self.text.op(f"load ptr, ptr {at}, align 8")
-        self.text.emit(f"  store ptr {pointer}, ptr {at}, align 8")
+        cell = self._canonical_place(register)
+        old = self.text.op(f"load ptr, ptr {cell}, align 8")
+        self.text.emit(f"  store ptr {pointer}, ptr {cell}, align 8")
         self.drop(old)
 
     # -- objects -----------------------------------------------------------------------------------
@@ -446,22 +446,20 @@ class Body(Exits):
             yes, no = self.word("obj:True"), self.word("obj:False")
             return text.op(f"select i1 {value.value}, ptr {yes}, ptr {no}")
         if isinstance(value, Integer):
-            made = self.call("py:PyLong_FromLongLong", "ptr", f"i64 {value.value}")
+            box = self.call("py:PyLong_FromLongLong", "ptr", f"i64 {value.value}")
         elif isinstance(value, Real):
-            made = self.call("py:PyFloat_FromDouble", "ptr", f"double {value.value}")
+            box = self.call("py:PyFloat_FromDouble", "ptr", f"double {value.value}")
         elif isinstance(value, Shape):
             row = self.row([str(d) for d in value.dims], "i64")
-            made = text.op(
-                f"call ptr @relaxvm_vm_shape(ptr %ctx, i64 {len(value.dims)}, ptr {row})"
-            )
+            box = text.op(f"call ptr @relaxvm_vm_shape(ptr %ctx, i64 {len(value.dims)}, ptr {row})")
         elif isinstance(value, Tensor):
-            made = self._boxed_tensor(value)
+            box = self._boxed_tensor(value)
         else:
             self.leave("a storage or shape heap is needed as an object")
-        self.fail_if_null(made)
-        self._keep(-1 if register is None else register, made)
-        value.box = made
-        return made
+        self.fail_if_null(box)
+        self._keep(-1 if register is None else register, box)
+        value.box = box
+        return box
 
     def _boxed_tensor(self, value: Tensor) -> str:
         assert value.dtype is not None
@@ -583,14 +581,14 @@ class Body(Exits):
         if ndim:
             sizes = self.field(array, abi.ND_DIMS)
             dims = tuple(self.field(sizes, 8 * i, "i64") for i in range(ndim))
-        made = Tensor(value.box, dtype=dtype, dims=dims, data=data)
-        self.refine(place, made)
-        return made
+        tensor = Tensor(value.box, dtype=dtype, dims=dims, data=data)
+        self.refine(place, tensor)
+        return tensor
 
     def _wrong_dtype(self, box: str, dtype: DataType) -> str:
-        found = self.field(box, abi.SLOT_DTYPE)
+        actual = self.field(box, abi.SLOT_DTYPE)
         wanted = self.word(f"dtype:{_dtype_name(dtype)}")
-        return self.text.op(f"icmp ne ptr {found}, {wanted}")
+        return self.text.op(f"icmp ne ptr {actual}, {wanted}")
 
     def _check_dtype(self, box: str, dtype: DataType) -> None:
         self.guard(self._wrong_dtype(box, dtype))

@@ -36,13 +36,13 @@ def make_tuple(body: Body) -> None:
         item = body.operand(k).copied()
         item.box = box
         items.append(None if isinstance(item, (Heap, Memory)) else item)
-    made = body.call("py:PyTuple_New", "ptr", f"i64 {len(objects)}")
-    body.fail_if_null(made)
+    whole = body.call("py:PyTuple_New", "ptr", f"i64 {len(objects)}")
+    body.fail_if_null(whole)
     for i, box in enumerate(objects):
         body.count(box)
-        at = body.offset(made, abi.TUPLE_ITEMS + 8 * i)
-        body.text.emit(f"  store ptr {box}, ptr {at}, align 8")
-    body.set(TupleOf(made, tuple(items)), [made])
+        field = body.offset(whole, abi.TUPLE_ITEMS + 8 * i)
+        body.text.emit(f"  store ptr {box}, ptr {field}, align 8")
+    body.set(TupleOf(whole, tuple(items)), [whole])
 
 
 def tuple_getitem(body: Body) -> None:
@@ -112,11 +112,11 @@ def reshape(body: Body) -> None:
         body.leave("the tensor is not known")
     assert isinstance(value, Tensor)
     if static[1] is DYNAMIC:
-        given = body.operand(1)
-        if not isinstance(given, Shape):
+        wanted = body.operand(1)
+        if not isinstance(wanted, Shape):
             body.leave("the shape is not known")
-        assert isinstance(given, Shape)
-        dims = given.dims
+        assert isinstance(wanted, Shape)
+        dims = wanted.dims
     else:
         dims = tuple(static[1])
     if len(dims) > 32:
@@ -126,8 +126,8 @@ def reshape(body: Body) -> None:
     nonzero = tuple(at_least_one(body, d) for d in dims)
     body.guard(not_below(body, product(body, nonzero), MAX_BYTES))
     body.guard(differ(body, product(body, value.dims), product(body, dims)))
-    made = value.copied()
-    made.dims = dims
+    reshaped = value.copied()
+    reshaped.dims = dims
     holder = value.holder
     if isinstance(value.box, str):
         # Not the object: whoever donates it has to see that others look at its memory.
@@ -136,12 +136,12 @@ def reshape(body: Body) -> None:
         # The object keeps the memory; numpy gives views the same root.
         holder = value.box
     assert holder is not None
-    made.box, made.holder, made.data = None, holder, value.data
+    reshaped.box, reshaped.holder, reshaped.data = None, holder, value.data
     if isinstance(holder, str) and not is_param(holder):
         body.count(holder)
-        body.set(made, [holder])
+        body.set(reshaped, [holder])
     else:
-        body.set(made)
+        body.set(reshaped)
 
 
 def condition(body: Body, k: int) -> str:
@@ -167,9 +167,9 @@ def condition(body: Body, k: int) -> str:
     before = text.block
     text.branch(plain, known, ask)
     text.start(ask)
-    made = body.python(body.word("call:condition"), [box])
-    answer = text.op(f"icmp eq ptr {made}, {body.word('obj:True')}")
-    body.drop(made)
+    truth = body.python(body.word("call:condition"), [box])
+    answer = text.op(f"icmp eq ptr {truth}, {body.word('obj:True')}")
+    body.drop(truth)
     after = text.block
     text.jump(known)
     text.start(known)

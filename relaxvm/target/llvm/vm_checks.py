@@ -64,8 +64,8 @@ def _store(body: Body, heap: Heap, slot: int, value: Size, axis: int = -1) -> No
         body.leave("a slot is outside of the shape heap")
     origin = body.pc * ORIGIN_STEP + axis + 1
     for i, word in enumerate((value, origin)):
-        at = body.offset(heap.memory, 16 * slot + 8 * i)
-        body.text.emit(f"  store i64 {word}, ptr {at}, align 8")
+        cell = body.offset(heap.memory, 16 * slot + 8 * i)
+        body.text.emit(f"  store i64 {word}, ptr {cell}, align 8")
     heap.known[slot] = value
 
 
@@ -134,9 +134,11 @@ def _learn_sizes(body: Body, dims: tuple[Size, ...], pairs: tuple[Any, ...]) -> 
     value = body.operand(0)
     if not isinstance(value, (Tensor, Shape)):
         return
-    made = value.copied()
-    made.dims = tuple(wanted if code == _IMM else size for size, (code, wanted) in zip(dims, pairs))
-    body.refine(body.ops[body.pc].args[0], made)
+    known = value.copied()
+    known.dims = tuple(
+        wanted if code == _IMM else size for size, (code, wanted) in zip(dims, pairs)
+    )
+    body.refine(body.ops[body.pc].args[0], known)
 
 
 def _sizes_now(body: Body, k: int, otherwise: tuple[Size, ...]) -> tuple[Size, ...]:

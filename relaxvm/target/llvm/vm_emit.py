@@ -35,8 +35,8 @@ class Emitter:
 
     def field(self, pointer: str, size_bytes: int, kind: str = "ptr", align: int = 8) -> str:
         """What lies at ``pointer + size_bytes``."""
-        at = self.offset(pointer, size_bytes)
-        return self.text.op(f"load {kind}, ptr {at}, align {align}")
+        address = self.offset(pointer, size_bytes)
+        return self.text.op(f"load {kind}, ptr {address}, align {align}")
 
     def fill(self, memory: str, size_bytes: int, byte: int) -> None:
         """Set all bytes of `memory`."""
@@ -55,8 +55,8 @@ class Emitter:
         """What lies at `place`."""
         if isinstance(place, str):
             return place
-        base, at = place
-        return self.field("%" + base, at, kind)
+        base, offset = place
+        return self.field("%" + base, offset, kind)
 
     def in_context(self, name: str) -> Place:
         """The place of a word of the context."""

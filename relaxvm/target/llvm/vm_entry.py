@@ -93,13 +93,13 @@ class _Entry:
         calm = text.op(f"icmp eq i64 {careful}, 0")
         right = text.op(f"icmp eq i64 %nargs, {info.num_inputs}")
         self.slow_unless(text.op(f"and i1 {calm}, {right}"))
-        given = [self.field("%args", 8 * i) for i in range(info.num_inputs)]
+        arguments = [self.field("%args", 8 * i) for i in range(info.num_inputs)]
         ret = result_in_place(info)
         offered = fields_in_place(info)
-        out = self._offered(given) if offered else "null"
+        out = self._offered(arguments) if offered else "null"
         if not offered:
-            out = self._no_names() if ret is None else self._out(ret, given)
-        passed = [self._argument(param, value) for param, value in zip(info.params, given)]
+            out = self._no_names() if ret is None else self._out(ret, arguments)
+        passed = [self._argument(param, value) for param, value in zip(info.params, arguments)]
         typed = "".join(f", ptr {p}" for p in passed)
         result = text.op(
             f"call ptr @{self.unit.body_symbol(self.index)}(ptr %ctx, i64 0, i64 %base, "
@@ -139,9 +139,9 @@ class _Entry:
         text.emit("  ret ptr null")
         text.start(look)
         if out != "null":
-            plain, given = text.label("plain"), text.label("given")
-            text.branch(text.op(f"icmp eq ptr {out}, null"), plain, given)
-            text.start(given)
+            plain, destined = text.label("plain"), text.label("given")
+            text.branch(text.op(f"icmp eq ptr {out}, null"), plain, destined)
+            text.start(destined)
             object_ = self.field("%record", 24)
             done, finish = text.label("done"), text.label("finish")
             text.branch(text.op(f"icmp eq ptr {result}, {object_}"), done, finish)
@@ -162,11 +162,11 @@ class _Entry:
         for i, one in enumerate(objects):
             text.emit(f"  store ptr {one}, ptr {self.at(row, 8 * i)}, align 8")
         call = self.word("py:PyObject_Vectorcall")
-        made = text.op(
+        converted = text.op(
             f"call ptr {call}(ptr {self.word(helper)}, ptr {row}, i64 {len(objects)}, ptr null)"
         )
         text.emit(f"  call void {self.word('py:Py_DecRef')}(ptr {objects[0]})")
-        text.emit(f"  ret ptr {made}")
+        text.emit(f"  ret ptr {converted}")
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@ class _Entry:
         self.slow_unless(self.text.op("icmp eq ptr %names, null"))
         return "null"
 
-    def _named_out(self, given: list[str]) -> tuple[str, str, str]:
+    def _named_out(self, arguments: list[str]) -> tuple[str, str, str]:
         """The object given as `out`; the block before, where there is none, and the label of both
         ways.
         """
@@ -187,12 +187,12 @@ class _Entry:
         self.slow_unless(text.op(f"icmp eq i64 {count}, 1"))
         name = self.field("%names", abi.TUPLE_ITEMS)
         self.slow_unless(text.op(f"icmp eq ptr {name}, {self.word('obj:out')}"))
-        return self.field("%args", 8 * len(given)), before, ready
+        return self.field("%args", 8 * len(arguments)), before, ready
 
-    def _offered(self, given: list[str]) -> str:
+    def _offered(self, arguments: list[str]) -> str:
         """The records of an `Offer`, null without one."""
         text = self.text
-        offer, before, ready = self._named_out(given)
+        offer, before, ready = self._named_out(arguments)
         self.slow_unless(self.is_kind(offer, "type:Offer"))
         records = self.at(self.field(offer, abi.FIRST_SLOT), abi.BYTES_DATA)
         after = text.block
@@ -200,11 +200,11 @@ class _Entry:
         text.start(ready)
         return text.op(f"phi ptr [ null, %{before} ], [ {records}, %{after} ]")
 
-    def _out(self, ret: TensorInfo, given: list[str]) -> str:
+    def _out(self, ret: TensorInfo, arguments: list[str]) -> str:
         text = self.text
-        out, before, ready = self._named_out(given)
+        out, before, ready = self._named_out(arguments)
         array = self._array_of(out, str.__str__(ret.dtype))
-        self._check_out(array, ret, given)
+        self._check_out(array, ret, arguments)
         owner = self.at("%record", 16)
         data = self.field(array, abi.ND_DATA)
         text.emit(f"  store ptr {data}, ptr %record, align 8")
@@ -225,8 +225,8 @@ class _Entry:
         text.start(ours)
         inner = self.field(value, abi.SLOT_ARRAY)
         self.slow_unless(text.op(f"icmp ne ptr {inner}, null"))
-        found = self.field(value, abi.SLOT_DTYPE)
-        self.slow_unless(text.op(f"icmp eq ptr {found}, {self.word(f'dtype:{dtype}')}"))
+        actual = self.field(value, abi.SLOT_DTYPE)
+        self.slow_unless(text.op(f"icmp eq ptr {actual}, {self.word(f'dtype:{dtype}')}"))
         ours_end = text.block
         text.jump(ready)
         text.start(theirs)
@@ -240,7 +240,7 @@ class _Entry:
         text.start(ready)
         return text.op(f"phi ptr [ {inner}, %{ours_end} ], [ {value}, %{theirs_end} ]")
 
-    def _check_out(self, array: str, ret: TensorInfo, given: list[str]) -> None:
+    def _check_out(self, array: str, ret: TensorInfo, arguments: list[str]) -> None:
         """Rank, constant sizes, flags; that it shares no memory with the arguments."""
         text = self.text
         ndim = self.field(array, abi.ND_NDIM, "i32", 4)
@@ -264,7 +264,7 @@ class _Entry:
         text.emit(f"  store i64 {total}, ptr {self.at('%record', 8)}, align 8")
         low = text.op(f"ptrtoint ptr {self.field(array, abi.ND_DATA)} to i64")
         high = text.op(f"add i64 {low}, {total}")
-        for param, value in zip(self.info.params, given):
+        for param, value in zip(self.info.params, arguments):
             if type(param) is TensorInfo:
                 self._check_apart(param, value, low, high)
 
@@ -302,12 +302,12 @@ class _Entry:
         name = str.__str__(info.dtype)
         kept = text.op(f"getelementptr ptr, ptr %wrapped, i64 {self.wrapped}")
         self.wrapped += 1
-        made = text.op(
+        tensor = text.op(
             f"call ptr @relaxvm_vm_tensor(ptr %ctx, ptr {value}, "
             f"ptr {self.word(f'descr:{name}')}, ptr {self.word(f'dtype:{name}')}, ptr {kept})"
         )
-        self.slow_unless(text.op(f"icmp ne ptr {made}, null"))
-        return made
+        self.slow_unless(text.op(f"icmp ne ptr {tensor}, null"))
+        return tensor
 
     def _gapless(self, value: str) -> None:
         text = self.text

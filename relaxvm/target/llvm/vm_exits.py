@@ -158,7 +158,7 @@ class Exits(Emitter):
         """Write down the live registers; gives the memory and the number of the site."""
         words: list[tuple[str, str]] = []
         live = self._live[self.pc - self.flow.blocks[self._block][0]]
-        found = []
+        described = []
         for register in sorted(live):
             if register in self.layout.objects:
                 continue
@@ -166,14 +166,14 @@ class Exits(Emitter):
             if value is None:
                 # Loaded here, off the main path: not to be remembered.
                 value = Obj(self.load_canonical(register))
-            found.append((register, self._described(value, words)))
+            described.append((register, self._described(value, words)))
         for i, (kind, name) in enumerate(words):
             self.text.emit(f"  store {kind} {name}, ptr {self.offset('%spill', 8 * i)}, align 8")
         self._spill_words = max(self._spill_words, len(words), 1)
         self._spilled += len(words) + 1
         if self._spilled > MAX_SPILLED:
             raise Untranslatable("too many values are alive at once")
-        return "%spill", self.unit.site(self.index, self.pc, tuple(found))
+        return "%spill", self.unit.site(self.index, self.pc, tuple(described))
 
     def _described(self, value: Value, words: list[tuple[str, str]]) -> tuple[Any, ...]:
         """How to rebuild `value` from the words, see `runtime.compiled_state`."""

@@ -37,14 +37,14 @@ class Flow:
         """The registers live before each instruction of block `index`."""
         start, end = self.blocks[index]
         live = set(self.live_out[index])
-        found = []
+        live_sets = []
         for pc in range(end - 1, start - 1, -1):
             reads, write = _effect(ops[pc], registers)
             live.discard(write)
             live.update(reads)
-            found.append(frozenset(live))
-        found.reverse()
-        return found
+            live_sets.append(frozenset(live))
+        live_sets.reverse()
+        return live_sets
 
 
 def flow_of(ops: Sequence[Op], num_inputs: int, registers: int) -> Flow | None:

@@ -81,8 +81,8 @@ def _python_builtin(body: Body) -> None:
         body.leave("it looks into a storage or the shape heap")
     body.steps[body.pc] = (PYTHON, "a builtin without native code")
     objects = [body.boxed_operand(k) for k in range(len(op.args))]
-    made = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
-    body.set(Obj(made), [made])
+    result = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
+    body.set(Obj(result), [result])
 
 
 def _extern(body: Body) -> None:
@@ -91,14 +91,14 @@ def _extern(body: Body) -> None:
     if any(isinstance(body.operand(k), (Heap, Memory)) for k in range(len(op.args))):
         body.leave("a function is given a storage or shape heap")
     objects = [body.boxed_operand(k) for k in range(len(op.args))]
-    made = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
+    result = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
     if 0 <= op.dst < body.registers:
-        made = body.text.op(f"call ptr @relaxvm_vm_adopt(ptr %ctx, ptr {made})")
-        body.fail_if_null(made)
-        body.set(Obj(made), [made])
+        result = body.text.op(f"call ptr @relaxvm_vm_adopt(ptr %ctx, ptr {result})")
+        body.fail_if_null(result)
+        body.set(Obj(result), [result])
         return
     # Nobody looks at the result.
-    body.drop(made)
+    body.drop(result)
 
 
 def _function(body: Body) -> None:
@@ -114,13 +114,13 @@ def _function(body: Body) -> None:
         body.steps[body.pc] = (INTERPRETER, f"{op.symbol} is not compiled")
         if op.tail:
             body.leave(f"{op.symbol} is not compiled")
-        made = _interpreted(body, objects)
-        body.set(Obj(made), [made])
+        result = _interpreted(body, objects)
+        body.set(Obj(result), [result])
         return
     typed = "".join(f", ptr {o}" for o in objects)
     if not unit.reaches(callee, callee) and not unit.reaches(callee, body.index):
         # No recursion: as deep as the program is, at most.
-        made = _direct(body, callee, typed, op.tail)
+        result = _direct(body, callee, typed, op.tail)
     else:
         here = text.op("ptrtoint ptr %slots to i64")
         used = text.op(f"sub i64 %base, {here}")
@@ -138,26 +138,26 @@ def _function(body: Body) -> None:
         near_end = text.block
         text.jump(done)
         text.start(done)
-        made = text.op(f"phi ptr [ {far}, %{far_end} ], [ {near}, %{near_end} ]")
-    body.set(Obj(made), [made])
+        result = text.op(f"phi ptr [ {far}, %{far_end} ], [ {near}, %{near_end} ]")
+    body.set(Obj(result), [result])
 
 
 def _direct(body: Body, callee: int, typed: str, tail: bool) -> str:
     text = body.text
     depth = "%depth" if tail else text.op("add i64 %depth, 1")
-    made = text.op(
+    result = text.op(
         f"call ptr @{body.unit.body_symbol(callee)}"
         f"(ptr %ctx, i64 {depth}, i64 %base, ptr null{typed})"
     )
     if not tail:
-        body.fail_if_null(made)
-        return made
+        body.fail_if_null(result)
+        return result
     # The caller of a tail call is not named in errors: its frame is the callee's.
-    none, fine = text.op(f"icmp eq ptr {made}, null"), text.label("fine")
+    none, fine = text.op(f"icmp eq ptr {result}, null"), text.label("fine")
     body.exits.append(("null", text.block))
     text.branch(none, "exit", fine)
     text.start(fine)
-    return made
+    return result
 
 
 def _interpreted(body: Body, objects: list[str]) -> str:
@@ -178,8 +178,8 @@ def _invoke(body: Body) -> None:
     depth = body.call("py:PyLong_FromLongLong", "ptr", "i64 %depth")
     body.fail_if_null(depth)
     body.keep(depth)
-    made = body.python(body.word("call:invoke"), [depth, *objects])
-    body.set(Obj(made), [made])
+    result = body.python(body.word("call:invoke"), [depth, *objects])
+    body.set(Obj(result), [result])
 
 
 def _is_own(value: Value) -> bool:
@@ -214,9 +214,9 @@ def _return(body: Body) -> None:
         body.exits.append((out, text.block))
         text.jump("exit")
         text.start(own)
-    made = body.boxed(value, place if place < body.registers else None)
-    body.count(made)
-    body.exits.append((made, text.block))
+    result = body.boxed(value, place if place < body.registers else None)
+    body.count(result)
+    body.exits.append((result, text.block))
     text.jump("exit")
 
 

@@ -92,9 +92,9 @@ def _double(body: Body, i: int, value: Any) -> str:
         body.leave("a scalar argument of the kernel is no number")
     box = body.boxed(value, None)
     body.guard(body.not_(body.is_kind(box, "type:float")))
-    made = body.call("py:PyFloat_AsDouble", "double", f"ptr {box}")
-    body.refine(body.ops[body.pc].args[i], Real(value.box, made))
-    return made
+    number = body.call("py:PyFloat_AsDouble", "double", f"ptr {box}")
+    body.refine(body.ops[body.pc].args[i], Real(value.box, number))
+    return number
 
 
 def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any, value: Any) -> None:
@@ -211,16 +211,16 @@ def _range(
     body: Body, tensor: Tensor, ranges: dict[int, tuple[str, str, str]]
 ) -> tuple[str, str, str]:
     """First byte, the byte after the last, and whether there is any."""
-    found = ranges.get(id(tensor))
-    if found is None:
+    span = ranges.get(id(tensor))
+    if span is None:
         text = body.text
         low = text.op(f"ptrtoint ptr {body.load(tensor.data)} to i64")
         assert tensor.dtype is not None
         size = _bytes(body, tensor)
         high = text.op(f"add i64 {low}, {size}")
         some = "true" if isinstance(size, int) and size else text.op(f"icmp ne i64 {size}, 0")
-        found = ranges[id(tensor)] = (low, high, some)
-    return found
+        span = ranges[id(tensor)] = (low, high, some)
+    return span
 
 
 def _bytes(body: Body, tensor: Tensor) -> Size:

@@ -29,7 +29,7 @@ def alloc_storage(body: Body) -> None:
     if pc in body.plan.skipped:
         word = 8 * body.layout.objects[dst]
         region = Region("prepared", shown)
-        made = Memory(
+        memory = Memory(
             ("frame", word + 8),
             base=("frame", word),
             size=op.size_bytes,
@@ -37,7 +37,7 @@ def alloc_storage(body: Body) -> None:
             holder=("frame", word + 16),
             scope=scope,
         )
-        body.prepared(made)
+        body.prepared(memory)
         return
     size = op.size_bytes if op.size_bytes >= 0 else _storage_size(body, static[0])
     if pc in body.plan.arenas:
@@ -92,13 +92,13 @@ def _fresh(body: Body, size: Size) -> tuple[str, str]:
 def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
     """The storage of a result: the caller's memory if there is some of that size."""
     text, record = body.text, OUT_BYTES * body.results[body.pc]
-    given, own, done = text.label("given"), text.label("own"), text.label("placed")
+    fitting, own, done = text.label("given"), text.label("own"), text.label("placed")
     look = text.label("look")
     body.text.branch(text.op("icmp ne ptr %out, null"), look, own)
     text.start(look)
     bytes_given = body.field("%out", record + 8, "i64")
-    text.branch(text.op(f"icmp eq i64 {bytes_given}, {size}"), given, own)
-    text.start(given)
+    text.branch(text.op(f"icmp eq i64 {bytes_given}, {size}"), fitting, own)
+    text.start(fitting)
     theirs = body.field("%out", record)
     owner = body.field("%out", record + 16)
     body.count(owner)
@@ -108,9 +108,9 @@ def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
     own_end = text.block
     text.jump(done)
     text.start(done)
-    use = text.op(f"phi i1 [ true, %{given} ], [ false, %{own_end} ]")
-    base = text.op(f"phi ptr [ {theirs}, %{given} ], [ {base}, %{own_end} ]")
-    holder = text.op(f"phi ptr [ {owner}, %{given} ], [ {holder}, %{own_end} ]")
+    use = text.op(f"phi i1 [ true, %{fitting} ], [ false, %{own_end} ]")
+    base = text.op(f"phi ptr [ {theirs}, %{fitting} ], [ {base}, %{own_end} ]")
+    holder = text.op(f"phi ptr [ {owner}, %{fitting} ], [ {holder}, %{own_end} ]")
     region.result = use
     # What comes from outside may be the caller's memory too.
     region.shown = region.shown or body.calls_out
@@ -175,11 +175,11 @@ def alloc_tensor(body: Body) -> None:
         body.leave("the storage of a tensor is not known")
     assert isinstance(storage, Memory)
     if shape is DYNAMIC:
-        given = body.operand(1)
-        if not isinstance(given, Shape):
+        sizes = body.operand(1)
+        if not isinstance(sizes, Shape):
             body.leave("the shape of a tensor is not known")
-        assert isinstance(given, Shape)
-        dims = given.dims
+        assert isinstance(sizes, Shape)
+        dims = sizes.dims
     else:
         dims = tuple(shape)
     _place_tensor(body, storage, offset, dims, dtype)
@@ -214,7 +214,7 @@ def _place_tensor(
     if isinstance(storage.holder, str):
         body.count(storage.holder)
         owned.append(storage.holder)
-    made = Tensor(
+    tensor = Tensor(
         dtype=dtype,
         dims=dims,
         data=body.offset(base, offset),
@@ -225,7 +225,7 @@ def _place_tensor(
         arena=storage.arena,
         writeable=True,
     )
-    body.set(made, owned)
+    body.set(tensor, owned)
 
 
 def at_least_one(body: Body, size: Size) -> Size:

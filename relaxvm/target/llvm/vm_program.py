@@ -78,11 +78,11 @@ class Unit:
 
     def reaches(self, start: int, target: int) -> bool:
         """Whether calling `start` may lead to a call of `target`."""
-        found = self._reach.get(start)
-        if found is None:
-            found = set(reachable(self._called[start], self._called.__getitem__))
-            self._reach[start] = found
-        return target in found
+        callees = self._reach.get(start)
+        if callees is None:
+            callees = set(reachable(self._called[start], self._called.__getitem__))
+            self._reach[start] = callees
+        return target in callees
 
     def takes_out(self, index: int) -> bool:
         """Whether its result may be computed in the caller's memory."""
@@ -125,8 +125,8 @@ class Unit:
         entries = [emit_entry(self, body.index, body.fresh) for body, _ in bodies]
         for text in (*(text for _, text in bodies), *entries):
             self.generator.add(text)
-        made = {body.index: body for body, _ in bodies}
-        functions = tuple(self._described(i, made.get(i)) for i in range(len(self.infos)))
+        by_index = {body.index: body for body, _ in bodies}
+        functions = tuple(self._described(i, by_index.get(i)) for i in range(len(self.infos)))
         return CompiledCode(self.words.names, functions, tuple(self.sites))
 
     def _body(self, index: int) -> tuple[Body, str] | None:

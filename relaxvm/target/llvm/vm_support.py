@@ -33,9 +33,9 @@ class Words:
 
     def copy(self) -> Words:
         """Others that begin with these."""
-        made = Words()
-        made._numbers = dict(self._numbers)
-        return made
+        others = Words()
+        others._numbers = dict(self._numbers)
+        return others
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,16 +57,16 @@ def expand(text: str, words: Words) -> str:
         return f"{indent}%at.{count} = getelementptr i8, ptr {base}, i64 {offset}\n", f"%at.{count}"
 
     def word(m: re.Match[str]) -> str:
-        line, at = place(m[1], "%ctx", words.offset(m[3]))
-        return f"{line}{m[1]}{m[2]} = load ptr, ptr {at}, align 8"
+        line, address = place(m[1], "%ctx", words.offset(m[3]))
+        return f"{line}{m[1]}{m[2]} = load ptr, ptr {address}, align 8"
 
     def field(m: re.Match[str]) -> str:
-        line, at = place(m[1], m[4], int(m[5]))
-        return f"{line}{m[1]}{m[2]} = load {m[3]}, ptr {at}, align 4"
+        line, address = place(m[1], m[4], int(m[5]))
+        return f"{line}{m[1]}{m[2]} = load {m[3]}, ptr {address}, align 4"
 
     def put(m: re.Match[str]) -> str:
-        line, at = place(m[1], m[4], int(m[5]))
-        return f"{line}{m[1]}store {m[2]} {m[3]}, ptr {at}, align 4"
+        line, address = place(m[1], m[4], int(m[5]))
+        return f"{line}{m[1]}store {m[2]} {m[3]}, ptr {address}, align 4"
 
     return _PUT.sub(put, _FIELD.sub(field, _WORD.sub(word, text)))
 

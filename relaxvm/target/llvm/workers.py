@@ -41,9 +41,11 @@ def compile_units(units: Sequence[Unit], settings: Settings) -> list[CompiledUni
     workers = min(jobs - 1, len(units) // _UNITS_PER_WORKER, _MAX_WORKERS)
     if workers < 1 or not has_python() or builtins_replaced():
         return [compile_unit(unit, settings) for unit in units]
-    made = _Shared(units, settings).run(workers)
+    compiled = _Shared(units, settings).run(workers)
     # What no worker could compile is tried here, in order.
-    return [compile_unit(unit, settings) if one is None else one for unit, one in zip(units, made)]
+    return [
+        compile_unit(unit, settings) if one is None else one for unit, one in zip(units, compiled)
+    ]
 
 
 class _Shared:
@@ -111,9 +113,9 @@ class _Shared:
                 try:
                     while (i := self._next()) is not None:
                         (answer,) = worker.ask(_job(self.units[i], self.settings))
-                        made = CompiledUnit.from_bytes(answer) if answer else None
-                        if made is not None and made.runs_here():
-                            self.made[i] = made
+                        unit_code = CompiledUnit.from_bytes(answer) if answer else None
+                        if unit_code is not None and unit_code.runs_here():
+                            self.made[i] = unit_code
                     return
                 except WorkerLost:
                     if not worker.asked:
@@ -143,8 +145,8 @@ def serve() -> None:
     in_this_process()
     with contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            stem, document, (machine, confined, named), given = pickle.loads(receive(source))
-            level, required, disabled, options = given
+            stem, document, (machine, confined, named), settings_of = pickle.loads(receive(source))
+            level, required, disabled, options = settings_of
             context = PassContext(level, required, disabled, None, options)
             answer = b""
             with contextlib.suppress(Exception):

@@ -28,16 +28,16 @@ def detect_buffer_access_lca(func: PrimFunc) -> dict[Buffer, Stmt | None]:
     What a block with reduce axes writes is carried from iteration to iteration, so for it the loops
     bound to those axes are inside.
     """
-    found: dict[Buffer, _Scope] = {}
+    ancestors: dict[Buffer, _Scope] = {}
     by_data: dict[Any, Buffer] = {}
-    made: dict[Buffer, _Scope] = {}
+    allocated: dict[Buffer, _Scope] = {}
     root = _Scope(None, None, 0)
     for n in walk(func):
         if isinstance(n, Buffer):
             by_data.setdefault(n.data, n)
 
     def meet(buffer: Buffer, scope: _Scope) -> None:
-        found[buffer] = scope if buffer not in found else _common(found[buffer], scope)
+        ancestors[buffer] = scope if buffer not in ancestors else _common(ancestors[buffer], scope)
 
     def look(expr: Any, scope: _Scope) -> None:
         for n in post_order_expr(expr):
@@ -61,7 +61,7 @@ def detect_buffer_access_lca(func: PrimFunc) -> dict[Buffer, Stmt | None]:
                 s.block, scope, scope.depth + 1, _outside_reduction(s, scope) or scope.carry
             )
             for b in s.block.alloc_buffers:
-                made[b] = inner
+                allocated[b] = inner
             for m in s.block.match_buffers:
                 meet(m.source.buffer, inner)
             for body in (s.block.body, s.block.init):
@@ -72,14 +72,18 @@ def detect_buffer_access_lca(func: PrimFunc) -> dict[Buffer, Stmt | None]:
         if isinstance(s, For):
             inner = _Scope(s, scope, scope.depth + 1, scope.carry)
         if isinstance(s, BufferStore):
-            local = s.buffer in made and scope.carry and made[s.buffer].depth > scope.carry.depth
+            local = (
+                s.buffer in allocated
+                and scope.carry
+                and allocated[s.buffer].depth > scope.carry.depth
+            )
             meet(s.buffer, scope if scope.carry is None or local else scope.carry)
         for child in reversed(s._children_()):
             if isinstance(child, Stmt):
                 stack.append((child, inner))
             elif not isinstance(child, Buffer) and hasattr(child, "dtype"):
                 look(child, scope)
-    return {b: scope.stmt for b, scope in found.items()}
+    return {b: scope.stmt for b, scope in ancestors.items()}
 
 
 def _outside_reduction(s: BlockRealize, scope: _Scope) -> _Scope | None:

@@ -168,10 +168,10 @@ class _Finder:
         self._add(table, buffer, axes, guarded)
 
     def _axis(self, index: Any, extent: Any, guarded: bool) -> Interval | None:
-        found = interval_of(index, self.known, self.analyzer)
-        if found is None:
+        interval = interval_of(index, self.known, self.analyzer)
+        if interval is None:
             return None
-        low, high = self.analyzer.simplify(found[0]), self.analyzer.simplify(found[1])
+        low, high = self.analyzer.simplify(interval[0]), self.analyzer.simplify(interval[1])
         if guarded:
             # What is executed is in bounds, so a guarded access may be cut to them.
             low = greatest(low, const(0, low.dtype), self.analyzer)

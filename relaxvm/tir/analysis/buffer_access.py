@@ -38,8 +38,8 @@ def buffer_accesses(func: PrimFunc) -> dict[Buffer, str]:
             for data, how in _escaping(n):
                 mark(data, how)
     total: dict[int, set[str]] = {}
-    for key, found in used.items():
-        total.setdefault(groups.root(key), set()).update(found)
+    for key, hows in used.items():
+        total.setdefault(groups.root(key), set()).update(hows)
     result = {}
     for b in buffers.values():
         ways = total.get(groups.root(id(b.data)))
@@ -72,15 +72,15 @@ def _escaping(n: Call) -> list[tuple[Any, str]]:
         mask = n.args[4]
         how = {1: "r", 2: "w"}.get(mask.value, "rw") if isinstance(mask, IntImm) else "rw"
         return [(n.args[1], how)] if isinstance(n.args[1], Var) else []
-    found: list[tuple[Any, str]] = []
+    handles: list[tuple[Any, str]] = []
     for a in n.args:
         # Node, because a call of a loop function may be given a whole buffer.
         arg: Node = a
         if isinstance(arg, Buffer):
-            found.append((arg.data, "rw"))
+            handles.append((arg.data, "rw"))
         elif isinstance(arg, Var) and arg.dtype.is_handle:
-            found.append((arg, "rw"))
-    return found if isinstance(n.op, GlobalVar) or found else []
+            handles.append((arg, "rw"))
+    return handles if isinstance(n.op, GlobalVar) or handles else []
 
 
 class _Groups:

@@ -15,8 +15,8 @@ def called_functions(fn: PrimFunc) -> tuple[GlobalVar, ...]:
 
     Looked for once: several steps of a build ask.
     """
-    found = _known.get(fn)
-    if found is None:
+    called = _known.get(fn)
+    if called is None:
         mentioned = (n for n in walk(fn.body) if isinstance(n, GlobalVar))
-        found = _known[fn] = tuple(dict.fromkeys(mentioned))
-    return found
+        called = _known[fn] = tuple(dict.fromkeys(mentioned))
+    return called

@@ -69,10 +69,10 @@ def _allocations(s: Any) -> list[tuple[str, int]]:
     if isinstance(s, Allocate):
         return _sized(s.buffer_var.storage_scope, s.extents, s.dtype.itemsize)
     if isinstance(s, BlockRealize):
-        found = []
+        sizes = []
         for b in s.block.alloc_buffers:
-            found += _sized(b.scope(), b.shape, b.dtype.itemsize)
-        return found
+            sizes += _sized(b.scope(), b.shape, b.dtype.itemsize)
+        return sizes
     return []
 
 
@@ -175,15 +175,15 @@ def _times(s: For, analyzer: Analyzer) -> float:
 def _expr_flops(root: PrimExpr, guards: bool, floats_only: bool = False) -> float:
     count = 0.0
 
-    def below(at: tuple[Any, bool]) -> list[tuple[Any, bool]]:
-        n, floats_only = at
+    def below(visit: tuple[Any, bool]) -> list[tuple[Any, bool]]:
+        n, floats_only = visit
         if isinstance(n, BufferLoad):
             return []
         floats_only = floats_only or (not guards and isinstance(n, (CompareExpr, Not)))
         return [(e, floats_only) for e in operands(n)]
 
     start: tuple[Any, bool] = (root, floats_only)
-    for n, only in descend(start, below, once=lambda at: (id(at[0]), at[1])):
+    for n, only in descend(start, below, once=lambda visit: (id(visit[0]), visit[1])):
         compares = isinstance(n, (CompareExpr, Not))
         pure = type(n) is Call and isinstance(n.op, Intrinsic) and n.op.effect == "pure"
         if compares or isinstance(n, (ArithmeticExpr, Select)) or pure:

@@ -84,14 +84,14 @@ def op_pattern(fn: PrimFunc) -> OpPattern:
 
     Looked for once for each function.
     """
-    found = _known.get(fn)
-    if found is None:
-        found = _derived(fn)
+    pattern = _known.get(fn)
+    if pattern is None:
+        pattern = _derived(fn)
         stated = fn.get_attr("op_pattern")
         if stated is not None:
-            found = _stated(fn, found, OpPatternKind(int(stated)))
-        _known[fn] = found
-    return found
+            pattern = _stated(fn, pattern, OpPatternKind(int(stated)))
+        _known[fn] = pattern
+    return pattern
 
 
 def _stated(fn: PrimFunc, derived: OpPattern, kind: OpPatternKind) -> OpPattern:
@@ -117,8 +117,8 @@ def _derived(fn: PrimFunc) -> OpPattern:
     known = [b for b in blocks if b is not None]
     if len(known) != len(blocks) or not writes:
         return OpPattern(OPAQUE, {}, writes, True)
-    found = _composed(known)
-    reads = {params[data]: how for data, how in found.items() if data in params}
+    patterns = _composed(known)
+    reads = {params[data]: how for data, how in patterns.items() if data in params}
     return OpPattern(_kind_of(known), reads, writes, True)
 
 
@@ -254,7 +254,7 @@ def _relation(read: _Place, written: _Place) -> OpPatternKind:
         return ELEMWISE
     rest = iter(written)
     # Each index is searched for from where the last one was found.
-    if all(isinstance(at[0], Var) and at in rest for at in read):
+    if all(isinstance(place[0], Var) and place in rest for place in read):
         return BROADCAST
     return INJECTIVE
 
@@ -280,13 +280,13 @@ def _without_casts(e: PrimExpr) -> PrimExpr:
 
 def _composed(blocks: Sequence[_Block]) -> dict[Var, OpPatternKind]:
     """How each buffer is read by what is computed of it in the end."""
-    found: dict[Var, OpPatternKind] = {}
+    patterns: dict[Var, OpPatternKind] = {}
     for b in reversed(blocks):
         # A pass over what is reduced is not repeated for what is computed of the results.
-        after = ELEMWISE if b.reduces else max(found.get(w, ELEMWISE) for w in b.writes)
+        after = ELEMWISE if b.reduces else max(patterns.get(w, ELEMWISE) for w in b.writes)
         for data, how in b.reads:
-            found[data] = max(found.get(data, ELEMWISE), how, after)
-    return found
+            patterns[data] = max(patterns.get(data, ELEMWISE), how, after)
+    return patterns
 
 
 def _kind_of(blocks: Sequence[_Block]) -> OpPatternKind:

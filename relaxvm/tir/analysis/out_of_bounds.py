@@ -64,9 +64,9 @@ def find_out_of_bounds(func: PrimFunc) -> list[OutOfBounds]:
 @prim_func_pass(opt_level=0)
 def OOBChecker(fn: PrimFunc, mod: IRModule, ctx: Any) -> PrimFunc:
     """Raise VerifyError, listing them, if accesses provably leave their buffers."""
-    found = find_out_of_bounds(fn)
-    if found:
-        raise VerifyError("accesses out of bounds:\n  " + "\n  ".join(map(str, found)))
+    problems = find_out_of_bounds(fn)
+    if problems:
+        raise VerifyError("accesses out of bounds:\n  " + "\n  ".join(map(str, problems)))
     return fn
 
 

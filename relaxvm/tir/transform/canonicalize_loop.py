@@ -34,6 +34,6 @@ class _FromZero(ScopedRewriter):
         return loop if held is None else LetStmt(held, start, loop)
 
     def on_block(self, stmt: Block) -> Steps:
-        made = yield from super().on_block(stmt)
+        block = yield from super().on_block(stmt)
         parts = ("reads", "writes", "match_buffers")
-        return made.replace(**{p: replace_tuple(getattr(stmt, p), self.expr) for p in parts})
+        return block.replace(**{p: replace_tuple(getattr(stmt, p), self.expr) for p in parts})

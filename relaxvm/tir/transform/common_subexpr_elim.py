@@ -71,10 +71,10 @@ class _Share(StmtRewriter):
             var = Var(f"cse_v{len(lets) + 1}", again.dtype)
             lets.append((var, again))
             stmt = _over(stmt, lambda e, old=again, new=var: _replaced(e, old, new))
-        made: Stmt = stmt
+        result: Stmt = stmt
         for var, value in reversed(lets):
-            made = LetStmt(var, value, made)
-        return made
+            result = LetStmt(var, value, result)
+        return result
 
     def _simplified(self, e: PrimExpr) -> PrimExpr:
         def one(n: Any) -> PrimExpr | None:

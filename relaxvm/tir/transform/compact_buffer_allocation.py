@@ -72,10 +72,10 @@ def CompactBufferAllocation(
 
     is_strict  False: an axis may also grow, to what is in use at once along it
     """
-    found = _Accesses(fn)
+    all_accesses = _Accesses(fn)
     shrunk: dict[Buffer, _Box] = {}
     homes: dict[int, list[Buffer]] = {}
-    for buffer, accesses in found.of.items():
+    for buffer, accesses in all_accesses.of.items():
         box, scope = _box_of(buffer, accesses, _Prover(fn, accesses, is_strict))
         if box is None and not is_strict:
             box, scope = _box_of(buffer, accesses, _Prover(fn, accesses, True))
@@ -86,7 +86,7 @@ def CompactBufferAllocation(
             home = _parallel_loop(scope, buffer)
             if home is not None:
                 homes.setdefault(id(home), []).append(buffer)
-    return _Shrink(fn, shrunk, found, homes).on_function(fn) if shrunk else fn
+    return _Shrink(fn, shrunk, all_accesses, homes).on_function(fn) if shrunk else fn
 
 
 class _Scope:
@@ -104,13 +104,13 @@ class _Scope:
 
     def loops_until(self, stop: Stmt | None) -> list[For]:
         """The loops around, innermost first, up to (without) the statement `stop`."""
-        found: list[For] = []
+        loops: list[For] = []
         scope: _Scope | None = self
         while scope is not None and scope.node is not stop:
             if isinstance(scope.node, For):
-                found.append(scope.node)
+                loops.append(scope.node)
             scope = scope.outer
-        return found
+        return loops
 
 
 class _Access(NamedTuple):
@@ -338,16 +338,16 @@ class _Prover:
         """Whether the store runs in each iteration of `loop` wherever its own loops run, or at
         least wherever it stays within the buffer.
         """
-        at: _Scope | None = first.scope
-        while at is not None and at.node is not loop:
-            s = at.node
+        scope: _Scope | None = first.scope
+        while scope is not None and scope.node is not loop:
+            s = scope.node
             if isinstance(s, BlockRealize) and constant(s.predicate) != 1:
                 if not all(self._is_bound(c, first, shape) for c in conjuncts(s.predicate)):
                     return False
             if not isinstance(s, (For, Block, BlockRealize, SeqStmt, BufferStore)):
                 return False
-            at = at.outer
-        return at is not None
+            scope = scope.outer
+        return scope is not None
 
     def _is_bound(self, condition: Any, first: _Access, shape: tuple[PrimExpr, ...]) -> bool:
         """Whether a condition holds, or says no more than that an index is within its axis."""
@@ -415,11 +415,11 @@ class _Prover:
             if constant(low) == 0 and extent is size:
                 # All of the axis: what is outside of it is not reached, if only by conditions.
                 continue
-            found = interval_of(index, known, self.analyzer)
-            if found is None:
+            interval = interval_of(index, known, self.analyzer)
+            if interval is None:
                 return False
-            below = cast(low.dtype, found[0]) - low
-            above = cast(low.dtype, found[1]) - low - cast(low.dtype, extent)
+            below = cast(low.dtype, interval[0]) - low
+            above = cast(low.dtype, interval[1]) - low - cast(low.dtype, extent)
             if not (self.analyzer.can_prove(below >= 0) and self.analyzer.can_prove(above < 0)):
                 return False
         return True
@@ -509,7 +509,7 @@ class _Shrink(StmtRewriter):
         self,
         fn: PrimFunc,
         boxes: dict[Buffer, _Box],
-        found: _Accesses,
+        accesses: _Accesses,
         homes: dict[int, list[Buffer]],
     ) -> None:
         super().__init__()
@@ -518,7 +518,7 @@ class _Shrink(StmtRewriter):
         self.moved = {b for buffers in homes.values() for b in buffers}
         self.analyzer = Analyzer(wrap=False)
         bind_sizes(self.analyzer, fn)
-        _bind_loops(self.analyzer, (a.scope for b in boxes for a in found.of[b]))
+        _bind_loops(self.analyzer, (a.scope for b in boxes for a in accesses.of[b]))
         self.new: dict[Buffer, Buffer] = {}
         self._memo: dict[int, tuple[Any, Any]] = {}
         for b, box in boxes.items():
@@ -527,8 +527,8 @@ class _Shrink(StmtRewriter):
 
     def _place(self, b: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         box = self.boxes[b]
-        made = tuple(self._moved(indices[k], box.low[k]) for k in box.kept)
-        return made or (const(0, indices[0].dtype),)
+        place = tuple(self._moved(indices[k], box.low[k]) for k in box.kept)
+        return place or (const(0, indices[0].dtype),)
 
     def _moved(self, index: PrimExpr, low: PrimExpr) -> PrimExpr:
         if type(index) is Ramp:
@@ -559,13 +559,13 @@ class _Shrink(StmtRewriter):
         return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
 
     def on_for(self, stmt: For) -> Steps:
-        made = yield from super().on_for(stmt)
+        loop = yield from super().on_for(stmt)
         buffers = self.homes.get(id(stmt))
-        if not buffers or not isinstance(made, For):
-            return made
+        if not buffers or not isinstance(loop, For):
+            return loop
         own = tuple(self.buffer(b) for b in buffers)
-        block = Block((), (), (), "", made.body, alloc_buffers=own)
-        return made.replace(body=BlockRealize((), const(True), block))
+        block = Block((), (), (), "", loop.body, alloc_buffers=own)
+        return loop.replace(body=BlockRealize((), const(True), block))
 
     def on_block(self, stmt: Block) -> Steps:
         body = yield stmt.body

@@ -33,10 +33,10 @@ class _Substitute(ScopedRewriter):
         if block.iter_vars:
             self.define({axis.var: value for axis, value in zip(block.iter_vars, values)})
         predicate = self.expr(stmt.predicate)
-        made = yield block
+        opaque = yield block
         if not block.iter_vars:
-            return stmt.replace(predicate=predicate, block=made)
-        return stmt.replace(iter_values=(), predicate=predicate, block=made.replace(iter_vars=()))
+            return stmt.replace(predicate=predicate, block=opaque)
+        return stmt.replace(iter_values=(), predicate=predicate, block=opaque.replace(iter_vars=()))
 
     def on_realize_block(self, stmt: Block) -> Block:
         """The block's own expressions."""
@@ -54,12 +54,12 @@ class _Substitute(ScopedRewriter):
         return match.replace(buffer=self.buffer(match.buffer), source=source)
 
     def on_block(self, stmt: Block) -> Steps:
-        made = self.on_realize_block(stmt)
+        opaque = self.on_realize_block(stmt)
         init = stmt.init
         if init is not None:
             init = yield init
         body = yield stmt.body
-        if made is stmt and init is stmt.init and body is stmt.body:
+        if opaque is stmt and init is stmt.init and body is stmt.body:
             return stmt
         # Without axes the bindings no longer fit the realize: both change together in `on_realize`.
-        return made.replace(init=init, body=body)
+        return opaque.replace(init=init, body=body)

@@ -20,7 +20,7 @@ from .rewriter import Steps, StmtRewriter
 @passes.module_pass(opt_level=0)
 def ConvertSSA(mod: IRModule, ctx: PassContext) -> IRModule:
     """Define every variable and buffer of the loop functions once, in all of them."""
-    made = mod
+    result = mod
     seen: set[Node] = set()
     for gv, fn in mod.items():
         if isinstance(fn, PrimFunc):
@@ -32,9 +32,9 @@ def ConvertSSA(mod: IRModule, ctx: PassContext) -> IRModule:
             once = _OneDefinition(seen | own).on_function(fn)
             seen.update(own, (d for n in walk(once.body) for d in defined(n)))
             if once is not mod[gv]:
-                made = mod.clone() if made is mod else made
-                made.update_func(gv, once)
-    return made
+                result = mod.clone() if result is mod else result
+                result.update_func(gv, once)
+    return result
 
 
 def with_single_definitions(fn: PrimFunc) -> PrimFunc:

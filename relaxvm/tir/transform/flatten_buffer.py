@@ -133,8 +133,8 @@ def is_plain(buffer: Buffer) -> bool:
 
 
 def _wide(index: PrimExpr, widen: Any) -> PrimExpr:
-    made: PrimExpr = cast(_INT64, index) if widen is None else widen(index)
-    return made
+    widened: PrimExpr = cast(_INT64, index) if widen is None else widen(index)
+    return widened
 
 
 def _add_vectors(a: PrimExpr, b: PrimExpr) -> PrimExpr:
@@ -166,10 +166,10 @@ class _Flatten(ScopedRewriter):
 
     def flattened(self, buffer: Buffer) -> Buffer:
         """The one-dimensional buffer over the same memory."""
-        found = self.flat.get(buffer)
-        if found is None:
-            found = self.flat[buffer] = flat_buffer(buffer)
-        return found
+        flat = self.flat.get(buffer)
+        if flat is None:
+            flat = self.flat[buffer] = flat_buffer(buffer)
+        return flat
 
     def on_decl(self, stmt: DeclBuffer) -> Steps:
         flat = self.flattened(stmt.buffer)
@@ -238,9 +238,9 @@ class _Flatten(ScopedRewriter):
         # The range of a variable decides what can be widened: nothing is remembered across a
         # loop's edge.
         self._widened, self._memo = {}, {}
-        made = yield from super().on_for(stmt)
+        loop = yield from super().on_for(stmt)
         self._widened, self._memo = {}, {}
-        return made
+        return loop
 
     def widen(self, index: PrimExpr) -> PrimExpr:
         """An int64 expression of the same value: the cast goes inside where bounds show that

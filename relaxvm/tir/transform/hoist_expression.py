@@ -116,10 +116,10 @@ class _Hoist(StmtRewriter):
         moved = dict(self._movable(loop))
         if moved:
             loop = loop.replace(body=_Without(moved).run(loop.body))
-        made = self._parted(loop, _MOST_CONDITIONS)
+        result = self._parted(loop, _MOST_CONDITIONS)
         for var, value in reversed(moved.items()):
-            made = LetStmt(var, value, made)
-        return made
+            result = LetStmt(var, value, result)
+        return result
 
     def _movable(self, loop: For) -> Iterator[tuple[Var, PrimExpr]]:
         """The variables that `loop` does not change, the first ones first."""
@@ -135,10 +135,10 @@ class _Hoist(StmtRewriter):
 
     def _parted(self, loop: For, left: int) -> Stmt:
         """`loop` under the conditions in it that it does not change, of at most `left`."""
-        found = self._condition(loop) if left else None
-        if found is None:
+        conditions = self._condition(loop) if left else None
+        if conditions is None:
             return loop
-        inner, outer = found
+        inner, outer = conditions
         self.taken |= {outer, Not(outer)}
         arms: list[Stmt] = []
         for value in (True, False):
@@ -186,15 +186,15 @@ class _Hoist(StmtRewriter):
 
 def _defined(loop: For) -> set[Any]:
     """What is defined in a loop."""
-    found: set[Any] = {loop.loop_var}
+    defined: set[Any] = {loop.loop_var}
     for n in walk(loop.body):
         if isinstance(n, For):
-            found.add(n.loop_var)
+            defined.add(n.loop_var)
         elif isinstance(n, (LetStmt, Let)):
-            found.add(n.var)
+            defined.add(n.var)
         elif isinstance(n, Block):
-            found.update(axis.var for axis in n.iter_vars)
-    return found
+            defined.update(axis.var for axis in n.iter_vars)
+    return defined
 
 
 class _Without(StmtRewriter):
@@ -231,8 +231,8 @@ class _Decided(StmtRewriter):
         condition = self.expr(stmt.condition)
         if isinstance(condition, IntImm):
             taken = stmt.then_case if condition.value else stmt.else_case
-            made = seq() if taken is None else (yield taken)
-            return made
+            chosen = seq() if taken is None else (yield taken)
+            return chosen
         return (yield from super().on_if(stmt))
 
 

@@ -95,23 +95,23 @@ class _Hoist(ScopedRewriter):
     def on_for(self, stmt: For) -> Steps:
         with self.loop_range(stmt):
             body = yield stmt.body
-        made = stmt.replace(body=body)
+        loop = stmt.replace(body=body)
         if stmt.kind != ForKind.SERIAL or stmt.annotations:
-            return made
+            return loop
         times = self._parted or 0
-        parts: Stmt = made
+        parts: Stmt = loop
         if times >= _MOST_PARTS:
-            return made
+            return loop
         if isinstance(body, BufferStore):
-            parts = _hoisted(made, body, self.analyzer)
+            parts = _hoisted(loop, body, self.analyzer)
         elif (
             isinstance(body, IfThenElse)
             and isinstance(body.then_case, BufferStore)
             and not body.else_case
         ):
-            parts = _shortened(made, body, self.analyzer)
-        if parts is made:
-            return made
+            parts = _shortened(loop, body, self.analyzer)
+        if parts is loop:
+            return loop
         outermost = self._parted is None
         self._parted = times + 1
         parts = yield parts
@@ -130,17 +130,17 @@ def _hoisted(loop: For, store: BufferStore, analyzer: Analyzer) -> Stmt:
         return loop
     fixed, rest = where.fixed, where.rest
     kept = inside if not rest else if_then_else(_all(rest), inside, outside)
-    made: Stmt = _with_value(loop, store, kept)
+    result: Stmt = _with_value(loop, store, kept)
     if where.span is not None:
         low, high = where.span
-        made = seq(
+        result = seq(
             *_part(loop, store.replace(value=outside), const(0, low.dtype), low, analyzer),
             *_part(loop, store.replace(value=kept), low, high, analyzer),
             *_part(loop, store.replace(value=outside), high, loop.extent, analyzer),
         )
     if fixed:
-        made = IfThenElse(_all(fixed), made, _renewed(_with_value(loop, store, outside)))
-    return made
+        result = IfThenElse(_all(fixed), result, _renewed(_with_value(loop, store, outside)))
+    return result
 
 
 def _shortened(loop: For, body: IfThenElse, analyzer: Analyzer) -> Stmt:
@@ -149,10 +149,10 @@ def _shortened(loop: For, body: IfThenElse, analyzer: Analyzer) -> Stmt:
     if where is None:
         return loop
     then = IfThenElse(_all(where.rest), body.then_case) if where.rest else body.then_case
-    made: Stmt = loop.replace(body=then)
+    result: Stmt = loop.replace(body=then)
     if where.span is not None:
-        made = seq(*_part(loop, then, *where.span, analyzer))
-    return IfThenElse(_all(where.fixed), made) if where.fixed else made
+        result = seq(*_part(loop, then, *where.span, analyzer))
+    return IfThenElse(_all(where.fixed), result) if where.fixed else result
 
 
 class _Where(NamedTuple):
@@ -260,7 +260,7 @@ def _renewed(loop: For) -> For:
 
 
 def _all(conditions: list[PrimExpr]) -> PrimExpr:
-    made = conditions[0]
+    joined = conditions[0]
     for each in conditions[1:]:
-        made = And(made, each)
-    return made
+        joined = And(joined, each)
+    return joined

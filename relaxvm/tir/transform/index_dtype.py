@@ -82,21 +82,21 @@ def with_index_dtype(fn: PrimFunc, dtype: Any, exact: bool = True) -> PrimFunc:
     ):
         return fn
     rewriter = _IndexDtype(fn, to, exact)
-    made = rewriter.on_function(fn)
-    return fn if exact and len(dtypes) == 1 and rewriter.kept_any else made
+    result = rewriter.on_function(fn)
+    return fn if exact and len(dtypes) == 1 and rewriter.kept_any else result
 
 
 def _index_dtypes(fn: PrimFunc) -> set[DataType]:
     """The types of loops, axes and dimensions."""
-    found = {e.dtype for b in fn.buffers for e in b.shape}
+    dtypes = {e.dtype for b in fn.buffers for e in b.shape}
     for n in walk(fn.body, (PrimExpr,)):
         if isinstance(n, For):
-            found.add(n.loop_var.dtype)
+            dtypes.add(n.loop_var.dtype)
         elif isinstance(n, Block):
-            found |= {axis.var.dtype for axis in n.iter_vars}
+            dtypes |= {axis.var.dtype for axis in n.iter_vars}
         elif isinstance(n, Buffer):
-            found |= {e.dtype for e in n.shape}
-    return found
+            dtypes |= {e.dtype for e in n.shape}
+    return dtypes
 
 
 def _hides_index(n: Any, to: DataType) -> bool:
@@ -159,8 +159,8 @@ class _IndexDtype(ScopedRewriter):
                         top = limits[e.name] = min(top, int(e.dtype.max_value) - _MARGIN)
                     self.analyzer.update(self.new.get(e, e), ConstIntBound(0, top))
         buffers = Map({p: self.buffer(b) for p, b in fn.buffer_map.items()})
-        made = fn.replace(buffer_map=buffers, body=self.run(fn.body), span=fn.span)
-        return made.with_attr("tir_var_upper_bound", limits) if limits else made
+        result = fn.replace(buffer_map=buffers, body=self.run(fn.body), span=fn.span)
+        return result.with_attr("tir_var_upper_bound", limits) if limits else result
 
     # -- variables ---------------------------------------------------------------------------------
 
@@ -188,9 +188,9 @@ class _IndexDtype(ScopedRewriter):
 
     def index(self, e: PrimExpr) -> PrimExpr:
         """An index, or what else counts as one."""
-        found = self._read(e)
-        self.kept_any = self.kept_any or found.kept
-        return found.value if found.narrow is None else found.narrow
+        sides = self._read(e)
+        self.kept_any = self.kept_any or sides.kept
+        return sides.value if sides.narrow is None else sides.narrow
 
     def _read(self, e: PrimExpr) -> _Sides:
         memo = self._sides
@@ -209,8 +209,8 @@ class _IndexDtype(ScopedRewriter):
         if isinstance(n, IntImm):
             return _Sides(n, self._as_index(n))
         if isinstance(n, BufferLoad):
-            made = BufferLoad(self.buffer(n.buffer), tuple(map(self.index, n.indices)))
-            return _Sides(made, self._as_index(made), data=True, loop=True)
+            load = BufferLoad(self.buffer(n.buffer), tuple(map(self.index, n.indices)))
+            return _Sides(load, self._as_index(load), data=True, loop=True)
         parts = [self._sides[id(c)][1] for c in n._children_() if id(c) in self._sides]
         data = any(p.data for p in parts) or (isinstance(n, Call) and n.op is not _IF)
         loop, kept = any(p.loop for p in parts), any(p.kept for p in parts)
@@ -229,9 +229,9 @@ class _IndexDtype(ScopedRewriter):
         return _Sides(value, index, data, loop, kept)
 
     def _child(self, c: Any) -> Any:
-        found = self._sides.get(id(c))
-        if found is not None:
-            return found[1].value
+        entry = self._sides.get(id(c))
+        if entry is not None:
+            return entry[1].value
         return self.buffer(c) if isinstance(c, Buffer) else c
 
     def _as_index(self, e: PrimExpr) -> PrimExpr | None:
@@ -253,36 +253,36 @@ class _IndexDtype(ScopedRewriter):
         if any(s is None for s in (sides[1:] if choice else sides)):
             return None
         if kind is Cast:
-            made: Any = sides[0]
+            result: Any = sides[0]
         elif kind in _ARITHMETIC:
-            made = binary(kind, *sides)
+            result = binary(kind, *sides)
         elif kind is Select:
-            made = Select(parts[0].value, *sides[1:])
+            result = Select(parts[0].value, *sides[1:])
         elif choice:
-            made = Call(self.to, n.op, (parts[0].value, *sides[1:]))
+            result = Call(self.to, n.op, (parts[0].value, *sides[1:]))
         elif kind is Call and n.op in _BITS:
-            made = Call(self.to, n.op, tuple(sides))
+            result = Call(self.to, n.op, tuple(sides))
         else:
             return None
         if not self.exact or (n.dtype is self.to and kind is not Cast):
-            return made
-        bound = self.analyzer.const_int_bound(made)
+            return result
+        bound = self.analyzer.const_int_bound(result)
         # Any number of the type: that is what the analyzer says of what may wrap as well.
         fits = kind is Cast or bound != self.whole
-        return made if fits and bound.within(ConstIntBound.of_dtype(n.dtype)) else None
+        return result if fits and bound.within(ConstIntBound.of_dtype(n.dtype)) else None
 
     def _range(self, r: Range) -> Range:
         return Range.from_min_extent(self.index(r.min), self.index(r.extent))
 
     def buffer(self, b: Buffer) -> Buffer:
-        found = self._buffers.get(b)
-        if found is None:
-            found = self._buffers[b] = b.replace(
+        new = self._buffers.get(b)
+        if new is None:
+            new = self._buffers[b] = b.replace(
                 shape=replace_tuple(b.shape, self.index),
                 strides=replace_tuple(b.strides, self.index),
                 elem_offset=self._offset(b.elem_offset),
             )
-        return found
+        return new
 
     def _offset(self, e: PrimExpr) -> PrimExpr:
         return e if isinstance(e, IntImm) else self.index(e)
@@ -307,14 +307,14 @@ class _IndexDtype(ScopedRewriter):
         return stmt.replace(loop_var=new, min=first, extent=extent, body=body)
 
     def on_let(self, stmt: LetStmt) -> Steps:
-        found = self._read(stmt.value)
-        if found.narrow is not None and found.loop and not found.data and self._renewed(stmt.var):
+        sides = self._read(stmt.value)
+        if sides.narrow is not None and sides.loop and not sides.data and self._renewed(stmt.var):
             new = self.new[stmt.var]
-            self.analyzer.update(new, self.analyzer.const_int_bound(found.narrow), override=True)
+            self.analyzer.update(new, self.analyzer.const_int_bound(sides.narrow), override=True)
             body = yield stmt.body
-            return stmt.replace(var=new, value=found.narrow, body=body)
+            return stmt.replace(var=new, value=sides.narrow, body=body)
         body = yield stmt.body
-        return stmt.replace(value=found.value, body=body)
+        return stmt.replace(value=sides.value, body=body)
 
     def on_realize(self, stmt: BlockRealize) -> Steps:
         values = replace_tuple(stmt.iter_values, self.index)

@@ -40,13 +40,13 @@ class _Expand(StmtRewriter):
         return self._expanded(loop) if axis is not None and _is_virtual(axis) else loop
 
     def on_attr(self, stmt: AttrStmt) -> Steps:
-        made: Any = yield from super().on_attr(stmt)
-        axis = made.node
+        attr: Any = yield from super().on_attr(stmt)
+        axis = attr.node
         keys = ("thread_extent", "virtual_thread")
-        if made.attr_key not in keys or not isinstance(axis, IterVar) or not _is_virtual(axis):
-            return made
+        if attr.attr_key not in keys or not isinstance(axis, IterVar) or not _is_virtual(axis):
+            return attr
         zero = const(0, axis.var.dtype)
-        return self._expanded(For(axis.var, zero, made.value, ForKind.SERIAL, made.body))
+        return self._expanded(For(axis.var, zero, attr.value, ForKind.SERIAL, attr.body))
 
     def _expanded(self, loop: For) -> Stmt:
         loop = loop.replace(kind=ForKind.SERIAL, thread_binding=None)

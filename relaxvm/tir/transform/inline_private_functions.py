@@ -28,20 +28,20 @@ def InlinePrivateFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
     checked when they are called would be checked no more.
     """
     bodies: dict[str, PrimFunc] = {}
-    made = mod.clone()
+    inlined = mod.clone()
     for name in _callees_first(mod):
         gv = mod.get_global_var(name)
         fn = mod[gv]
         if isinstance(fn, PrimFunc):
             fn = _Inline(bodies).on_function(fn)
             if fn is not mod[gv]:
-                made.update_func(gv, fn)
+                inlined.update_func(gv, fn)
             if _can_be_inlined(name, fn):
                 bodies[name] = fn
-    mentioned = {name for called in _calls(made).values() for name in called}
+    mentioned = {name for called in _calls(inlined).values() for name in called}
     for name in bodies.keys() - mentioned:
-        del made[name]
-    return made if bodies else mod
+        del inlined[name]
+    return inlined if bodies else mod
 
 
 def _calls(mod: IRModule) -> dict[str, list[str]]:

@@ -125,10 +125,10 @@ class _Instrument(ScopedRewriter):
             )
         self.limits[stmt.buffer_var] = _bytes(total, stmt.dtype.element)
         body = yield stmt.body
-        made: Stmt = stmt.replace(extents=tuple(extents) if lets else stmt.extents, body=body)
+        result: Stmt = stmt.replace(extents=tuple(extents) if lets else stmt.extents, body=body)
         for var, value in reversed(lets):
-            made = LetStmt(var, value, made)
-        return made
+            result = LetStmt(var, value, result)
+        return result
 
     def on_allocate_const(self, stmt: AllocateConst) -> Steps:
         self.limits[stmt.buffer_var] = const(len(stmt.data) * stmt.dtype.itemsize, _INT64)
@@ -140,11 +140,11 @@ class _Instrument(ScopedRewriter):
     def on_for(self, stmt: For) -> Steps:
         self._memo = {}
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        made = stmt.replace(min=first, extent=extent)
-        with self.loop_range(made):
+        loop = stmt.replace(min=first, extent=extent)
+        with self.loop_range(loop):
             body = yield stmt.body
         self._memo = {}
-        return made.replace(body=body)
+        return loop.replace(body=body)
 
     # -- accesses ----------------------------------------------------------------------------------
 

@@ -282,8 +282,10 @@ class KnownValues:
         """
         old = {id(f) for f in begin}
         added = [f for f in self.facts if id(f) not in old]
-        given = [f._replace(conditions=(*f.conditions, condition)) for f in added]
-        return [f for f in self.facts if id(f) in old] + (given if is_plain(condition) else [])
+        conditional = [f._replace(conditions=(*f.conditions, condition)) for f in added]
+        return [f for f in self.facts if id(f) in old] + (
+            conditional if is_plain(condition) else []
+        )
 
     @staticmethod
     def merged(begin: list[Fact], *branches: list[Fact]) -> list[Fact]:
@@ -315,26 +317,26 @@ class KnowingRewriter(ScopedRewriter):
         self.known = KnownValues(fn, self.analyzer, on)
 
     def on_store(self, stmt: BufferStore) -> Stmt:
-        made = super().on_store(stmt)
-        assert isinstance(made, BufferStore)
-        self.known.stored(made, stmt)
-        return made
+        store = super().on_store(stmt)
+        assert isinstance(store, BufferStore)
+        self.known.stored(store, stmt)
+        return store
 
     def on_evaluate(self, stmt: Evaluate) -> Stmt:
-        made = super().on_evaluate(stmt)
-        assert isinstance(made, Evaluate)
-        self.known.evaluated(made)
-        return made
+        result = super().on_evaluate(stmt)
+        assert isinstance(result, Evaluate)
+        self.known.evaluated(result)
+        return result
 
     def on_for(self, stmt: For) -> Steps:
         with self.known.loop(stmt):
-            made = yield from super().on_for(stmt)
-        return made
+            loop = yield from super().on_for(stmt)
+        return loop
 
     def on_while(self, stmt: While) -> Steps:
         with self.known.apart(stmt):
-            made = yield from super().on_while(stmt)
-        return made
+            loop = yield from super().on_while(stmt)
+        return loop
 
     def on_realize(self, stmt: BlockRealize) -> Steps:
         if self.known.on:
@@ -342,13 +344,13 @@ class KnowingRewriter(ScopedRewriter):
                 if axis.dom is not None:
                     self.analyzer.bind(axis.var, axis.dom, allow_override=True)
         with self.known.block(stmt):
-            made = yield from super().on_realize(stmt)
-        return made
+            realize = yield from super().on_realize(stmt)
+        return realize
 
     def on_let(self, stmt: LetStmt) -> Steps:
-        made = yield from super().on_let(stmt)
+        let = yield from super().on_let(stmt)
         self.known.ended(stmt.var)
-        return made
+        return let
 
     def on_if(self, stmt: IfThenElse) -> Steps:
         return self.arms(stmt, self.expr(stmt.condition))
@@ -403,7 +405,7 @@ def _assumed(condition: PrimExpr) -> Fact | None:
             facts.append(Fact(e.a.buffer, e.a.indices, e.b, None))
         else:
             others.append(e)
-    given = tuple(Analyzer(wrap=True).simplify(Not(e)) for e in others)
-    if len(facts) != 1 or not all(map(is_plain, (*given, *facts[0].indices))):
+    negated = tuple(Analyzer(wrap=True).simplify(Not(e)) for e in others)
+    if len(facts) != 1 or not all(map(is_plain, (*negated, *facts[0].indices))):
         return None
-    return facts[0]._replace(conditions=given)
+    return facts[0]._replace(conditions=negated)

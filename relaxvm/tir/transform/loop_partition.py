@@ -116,8 +116,8 @@ class _Partition(ScopedRewriter):
                 body = yield fresh_copy(part.body, {part.loop_var: part.min})
                 results.append(body)
             else:
-                made = yield from super().on_for(part)
-                results.append(made)
+                rewritten = yield from super().on_for(part)
+                results.append(rewritten)
         return seq(*results) if results else Evaluate(const(0, "int32"))
 
 
@@ -125,8 +125,8 @@ def _split(loop: For, analyzer: Analyzer) -> list[For]:
     """Iterations in which the conditions hold, those in which some may, and no others if nothing
     happens in them.
     """
-    found = _conditions(loop, analyzer)
-    if not found:
+    conditions = _conditions(loop, analyzer)
+    if not conditions:
         return [loop]
     dtype = loop.loop_var.dtype
 
@@ -139,14 +139,14 @@ def _split(loop: For, analyzer: Analyzer) -> list[For]:
         count = binary(Min, cast(dtype, loop.extent), reach)
         return analyzer.simplify(binary(Max, count, const(0, dtype)))
 
-    full = iterations((c.first_failing for c in found.values()), Min)
+    full = iterations((c.first_failing for c in conditions.values()), Min)
     end = analyzer.simplify(cast(dtype, loop.extent))
-    if _is_idle(loop.body, found):
-        end = iterations((c.never_again for c in found.values()), Max)
+    if _is_idle(loop.body, conditions):
+        end = iterations((c.never_again for c in conditions.values()), Max)
     rest = analyzer.simplify(Sub(end, full))
     parts: list[For] = []
     if not _is_constant(full, 0):
-        parts.append(loop.replace(extent=full, body=_Dropped(found).run(loop.body)))
+        parts.append(loop.replace(extent=full, body=_Dropped(conditions).run(loop.body)))
     if not _is_constant(rest, 0):
         start = analyzer.simplify(Add(cast(dtype, loop.min), full))
         tail = loop.replace(min=start, extent=rest)
@@ -183,10 +183,10 @@ class _Reach(NamedTuple):
 
 def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, _Reach]:
     """The conditions on `loop` in its body, and how far they hold."""
-    found: dict[PrimExpr, _Reach] = {}
+    reaches: dict[PrimExpr, _Reach] = {}
 
-    def below(at: tuple[Stmt, Known]) -> list[tuple[Stmt, Known]]:
-        s, known = at
+    def below(visit: tuple[Stmt, Known]) -> list[tuple[Stmt, Known]]:
+        s, known = visit
         if isinstance(s, For):
             low = interval_of(s.min, known, analyzer)
             high = interval_of(s.min + s.extent - 1, known, analyzer)
@@ -202,8 +202,8 @@ def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, _Reach]:
             for each in conjuncts(s.condition):
                 reach = _reach(each, loop.loop_var, known, analyzer)
                 if reach is not None:
-                    found[each] = reach
-    return found
+                    reaches[each] = reach
+    return reaches
 
 
 def _reach(condition: Any, var: Var, known: Known, analyzer: Analyzer) -> _Reach | None:

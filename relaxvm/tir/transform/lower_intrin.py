@@ -79,9 +79,9 @@ class _Lower(ScopedRewriter):
 
     def on_for(self, stmt: Any) -> Steps:
         self._memo = {}
-        made = yield from super().on_for(stmt)
+        loop = yield from super().on_for(stmt)
         self._memo = {}
-        return made
+        return loop
 
 
 def lower_intrinsics(

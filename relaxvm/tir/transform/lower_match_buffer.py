@@ -82,10 +82,10 @@ class _Lower(ScopedRewriter):
     ) -> tuple[Buffer, tuple[PrimExpr, ...]]:
         source = self.views[view]
         leading = len(source.region) - len(indices)
-        made = [r.min for r in source.region[:leading]]
+        shifted = [r.min for r in source.region[:leading]]
         for r, index in zip(source.region[leading:], indices):
-            made.append(_shifted(r.min, index))
-        return source.buffer, tuple(made)
+            shifted.append(_shifted(r.min, index))
+        return source.buffer, tuple(shifted)
 
     def _region(self, n: BufferRegion) -> BufferRegion:
         source = self.views[n.buffer]
@@ -107,7 +107,7 @@ class _Lower(ScopedRewriter):
         for match in stmt.match_buffers:
             checks += self._bind(match)
 
-        made = (
+        block = (
             stmt.replace(
                 reads=replace_tuple(stmt.reads, self.resolve),
                 writes=replace_tuple(stmt.writes, self.resolve),
@@ -123,7 +123,7 @@ class _Lower(ScopedRewriter):
         for check in reversed(checks):
             message = f"match_buffer in block {stmt.name_hint}: the region does not fit"
             body = AssertStmt(check, StringImm(message), body)
-        return made.replace(init=init, body=body)
+        return block.replace(init=init, body=body)
 
     def _bind(self, match: MatchBufferRegion) -> list[PrimExpr]:
         """Make a view known; returns what must hold for it."""

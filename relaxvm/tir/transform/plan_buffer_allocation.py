@@ -65,8 +65,8 @@ def _places(fn: PrimFunc) -> dict[int, list[Buffer]]:
     def placed(n: Stmt, around: _Path | None) -> tuple[Stmt, _Path | None]:
         return n, _Path(n, around) if isinstance(n, (Block, For, While)) else around
 
-    def below(at: tuple[Stmt, _Path | None]) -> list[tuple[Stmt, _Path | None]]:
-        return [placed(s, at[1]) for s in statements_below(at[0])]
+    def below(visit: tuple[Stmt, _Path | None]) -> list[tuple[Stmt, _Path | None]]:
+        return [placed(s, visit[1]) for s in statements_below(visit[0])]
 
     for visits, (n, path) in enumerate(descend(placed(fn.body, None), below)):
         if visits > MAX_STATEMENTS:

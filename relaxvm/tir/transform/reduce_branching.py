@@ -72,12 +72,12 @@ class _Reduce(KnowingRewriter):
         return (yield from super().on_if(stmt))
 
     def _gives(
-        self, e: PrimExpr, wanted: PrimExpr, given: PrimExpr, store: BufferStore | None = None
+        self, e: PrimExpr, wanted: PrimExpr, negation: PrimExpr, store: BufferStore | None = None
     ) -> bool:
-        """Whether `e`, stored or used without the condition that `given` denies, is `wanted`."""
-        if not is_plain(given) or any(has_effects(n) for n in (e, wanted)):
+        """Whether `e`, stored or used without the condition that `negation` denies, is `wanted`."""
+        if not is_plain(negation) or any(has_effects(n) for n in (e, wanted)):
             return False
-        with self.analyzer.constraint_scope(given):
+        with self.analyzer.constraint_scope(negation):
             loads = (n for n in walk(e) if isinstance(n, BufferLoad))
             if not all(map(self._is_inside, loads)) or not (
                 store is None or self._is_inside(store)

@@ -43,10 +43,10 @@ def RemoveStoreUndef(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Remove stores of `T.undef()`: what was there is as good as any value. Raises TIRError where
     `T.undef()` is part of something else.
     """
-    made = _RemoveStoreUndef().on_function(fn)
-    if any(isinstance(n, Call) and _calls(n, "undef") for n in walk(made.body)):
+    result = _RemoveStoreUndef().on_function(fn)
+    if any(isinstance(n, Call) and _calls(n, "undef") for n in walk(result.body)):
         raise TIRError("RemoveStoreUndef: T.undef() is used otherwise than as the value of a store")
-    return made
+    return result
 
 
 class _RemoveStoreUndef(StmtRewriter):

@@ -73,10 +73,10 @@ class _RemoveStores(KnowingRewriter):
             if not self.known.overwrites(each, stmt.seq[k + 1 : k + 1 + _FAR])
         ]
         if len(parts) < len(stmt.seq):
-            made = yield seq(*parts)
+            kept = yield seq(*parts)
         else:
-            made = yield from super().on_seq(stmt)
-        return made
+            kept = yield from super().on_seq(stmt)
+        return kept
 
 
 class _Remove(StmtRewriter):

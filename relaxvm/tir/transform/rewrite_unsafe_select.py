@@ -41,10 +41,10 @@ def RewriteUnsafeSelect(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFu
     def lazily(n: Any) -> PrimExpr | None:
         if isinstance(n, Select) and n.condition.dtype.lanes == 1:
             if not unsafe.isdisjoint((n.true_value, n.false_value)):
-                made = if_then_else(n.condition, n.true_value, n.false_value)
+                lazy = if_then_else(n.condition, n.true_value, n.false_value)
                 if n.condition in unsafe:
-                    unsafe.add(made)
-                return made
+                    unsafe.add(lazy)
+                return lazy
         if isinstance(n, PrimExpr):
             # An if_then_else guards its sides.
             asked = n.args[:1] if isinstance(n, Call) and n.op is _IF else children(n)

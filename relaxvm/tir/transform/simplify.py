@@ -92,13 +92,13 @@ class _Simplify(KnowingRewriter):
             others = parts[:k] if guards else parts[:k] + parts[k + 1 :]
             with contextlib.ExitStack() as scopes:
                 for each in others:
-                    given = stable(each if kind is And else Not(each))
-                    scopes.enter_context(self.analyzer.constraint_scope(given))
+                    fact = stable(each if kind is And else Not(each))
+                    scopes.enter_context(self.analyzer.constraint_scope(fact))
                 parts[k] = self._constrained(parts[k], depth - 1)
-        made = parts[0]
+        joined = parts[0]
         for each in parts[1:]:
-            made = kind(made, each)
-        return self.analyzer.simplify(made)
+            joined = kind(joined, each)
+        return self.analyzer.simplify(joined)
 
     def _with_known(self, e: PrimExpr) -> PrimExpr:
         if not self.known.facts:
@@ -111,9 +111,9 @@ class _Simplify(KnowingRewriter):
 
     def condition(self, e: PrimExpr) -> PrimExpr:
         """A condition, decided if it can be."""
-        made = self.expr(e)
-        decided = self.expr(self._with_known(made)) if self.proves else made
-        return decided if isinstance(decided, IntImm) else made
+        simplified = self.expr(e)
+        decided = self.expr(self._with_known(simplified)) if self.proves else simplified
+        return decided if isinstance(decided, IntImm) else simplified
 
     def on_for(self, stmt: For) -> Steps:
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
@@ -123,10 +123,10 @@ class _Simplify(KnowingRewriter):
         if count == 1 and stmt.kind != ForKind.THREAD_BINDING and not stmt.annotations:
             body = yield substitute(stmt.body, {stmt.loop_var: first})
             return body
-        made = stmt.replace(min=first, extent=extent)
-        with self.loop_range(made), self.known.loop(made):
+        loop = stmt.replace(min=first, extent=extent)
+        with self.loop_range(loop), self.known.loop(loop):
             body = yield stmt.body
-        return made.replace(body=body)
+        return loop.replace(body=body)
 
     def on_if(self, stmt: IfThenElse) -> Steps:
         condition = self.condition(stmt.condition)

@@ -101,21 +101,21 @@ class _Uses(StmtRewriter):
 
     def groups(self) -> list[list[Allocate]]:
         """Those that are to share memory."""
-        made: dict[Any, list[list[Allocate]]] = {}
+        by_kind: dict[Any, list[list[Allocate]]] = {}
         for var in sorted(self.first, key=self.first.__getitem__):
             stmt, home, _ = self.lives[var]
             fixed = all(constant(e) is not None for e in stmt.extents)
             plain = fixed and stmt.extents and not stmt.annotations
             if not plain or var in self.escaped or constant(stmt.condition) != 1:
                 continue
-            alike = made.setdefault((home, stmt.dtype, var.type_annotation), [])
+            alike = by_kind.setdefault((home, stmt.dtype, var.type_annotation), [])
             free = [g for g in alike if self.last[g[-1].buffer_var] < self.first[var]]
             if free:
                 near = min(free, key=lambda g: abs(_elements(g[-1]) - _elements(stmt)))
                 near.append(stmt)
             else:
                 alike.append([stmt])
-        return [group for alike in made.values() for group in alike if len(group) > 1]
+        return [group for alike in by_kind.values() for group in alike if len(group) > 1]
 
     def _use(self, var: Var) -> None:
         if var not in self.lives:
@@ -163,17 +163,17 @@ class _Uses(StmtRewriter):
     def on_for(self, stmt: For) -> Steps:
         serial = stmt.kind in (ForKind.SERIAL, ForKind.UNROLLED)
         self.homes.append(self.homes[-1] if serial else stmt.loop_var)
-        made = yield from self._loop(super().on_for(stmt))
+        loop = yield from self._loop(super().on_for(stmt))
         self.homes.pop()
-        return made
+        return loop
 
     def on_while(self, stmt: While) -> Steps:
         return self._loop(super().on_while(stmt))
 
     def _loop(self, steps: Steps) -> Steps:
         self.loops.append((self._visited, set()))
-        made = yield from steps
+        loop = yield from steps
         _, used = self.loops.pop()
         for var in used:
             self.last[var] = self._visited
-        return made
+        return loop

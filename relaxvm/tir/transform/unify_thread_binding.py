@@ -84,15 +84,15 @@ class _Threads(StmtRewriter):
         if binding is None or binding.thread_tag == "vthread":
             return (yield from super().on_for(stmt))
         self._enter(stmt.loop_var, binding.thread_tag, stmt.min, stmt.extent)
-        made: Stmt = yield from super().on_for(stmt)
+        loop: Stmt = yield from super().on_for(stmt)
         self._open.pop()
-        return made
+        return loop
 
     def on_attr(self, stmt: AttrStmt) -> Steps:
         axis: Any = stmt.node
         if stmt.attr_key != "thread_extent" or not isinstance(axis, IterVar):
             return (yield from super().on_attr(stmt))
         self._enter(axis.var, axis.thread_tag, const(0, axis.var.dtype), stmt.value)
-        made: Stmt = yield from super().on_attr(stmt)
+        attr: Stmt = yield from super().on_attr(stmt)
         self._open.pop()
-        return made
+        return attr

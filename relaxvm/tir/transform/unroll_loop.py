@@ -112,14 +112,14 @@ class _Unroll(StmtRewriter):
             said = {o: int(stmt.annotations.get(k, options[o])) for k, o in _PRAGMAS.items()}
             self.options = {**options, **said}
         body = yield stmt.body
-        made, left = self._unrolled(stmt.replace(body=body), self._left)
+        unrolled, left = self._unrolled(stmt.replace(body=body), self._left)
         self.options = options
         self._left = _Left(
             outside.stores + left.stores,
             outside.loops or left.loops,
             max(outside.depth, left.depth),
         )
-        return made
+        return unrolled
 
     def _unrolled(self, stmt: For, left: _Left) -> tuple[Stmt, _Left]:
         stays = stmt, left._replace(loops=True)
@@ -175,13 +175,13 @@ def _is_local_index(var: Var, body: Stmt) -> bool:
 
 def _definitions(body: Node) -> list[Any]:
     """The variables and buffers that are bound inside, which each copy needs of its own."""
-    found: list[Any] = []
+    definitions: list[Any] = []
     for n in walk(body):
         own = defined(n)
         if isinstance(n, Block):
-            found += [b.data for b in own if isinstance(b, Buffer)]
-        found += own
-    return list(dict.fromkeys(found))
+            definitions += [b.data for b in own if isinstance(b, Buffer)]
+        definitions += own
+    return list(dict.fromkeys(definitions))
 
 
 def _copy(body: Any, mapping: dict[int, Any], definitions: list[Any]) -> Any:
@@ -191,8 +191,10 @@ def _copy(body: Any, mapping: dict[int, Any], definitions: list[Any]) -> Any:
     fresh: dict[int, tuple[Any, Any]] = {}
     for n in definitions:
         if isinstance(n, Buffer):
-            made = transform(n, None, pre=lambda c: mapping.get(id(c)), memo=fresh)
+            copied = transform(n, None, pre=lambda c: mapping.get(id(c)), memo=fresh)
             # A view of outside memory is a new buffer too: two declarations of one buffer would
             # clash.
-            mapping[id(n)] = made if made is not n else Buffer(*(getattr(n, f) for f in n._fields))
+            mapping[id(n)] = (
+                copied if copied is not n else Buffer(*(getattr(n, f) for f in n._fields))
+            )
     return transform(body, None, pre=lambda c: mapping.get(id(c)))

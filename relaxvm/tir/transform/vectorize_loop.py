@@ -155,10 +155,10 @@ def _decided(body: Stmt, loop: For, analyzer: Analyzer) -> Stmt:
             return inside
         if len(left) == len(conjuncts(condition)):
             return None
-        made = left[0]
+        decision = left[0]
         for each in left[1:]:
-            made = And(made, each)
-        return if_then_else(made, inside, outside)
+            decision = And(decision, each)
+        return if_then_else(decision, inside, outside)
 
     return transform(body, decide)
 
@@ -167,10 +167,10 @@ def _of_the_first(condition: CompareExpr, loop: For, analyzer: Analyzer) -> Prim
     """``rest < 0`` for ``rest + i < 0``, if rest is a multiple of the iterations 0 <= i < n: then
     it holds for all of them or for none.
     """
-    found = _first_lanes(condition, loop, analyzer)
-    if found is None or found[1] != 0:
+    first = _first_lanes(condition, loop, analyzer)
+    if first is None or first[1] != 0:
         return None
-    return LT(found[0], const(0, found[0].dtype))
+    return LT(first[0], const(0, first[0].dtype))
 
 
 def _first_lanes(condition: PrimExpr, loop: For, analyzer: Analyzer) -> tuple[PrimExpr, int] | None:
@@ -396,21 +396,21 @@ class _Lanes(StmtRewriter):
         """A statement that the first lanes run: as many in each vector that is not a whole one."""
         parts = conjuncts(stmt.condition)
         chosen = [c for c in parts if self.expr(c).dtype.lanes > 1]
-        found = None
+        lanes_run = None
         if len(chosen) == 1 and stmt.else_case is None and not _loads(stmt.condition):
-            found = _first_lanes(chosen[0], self.loop, self.analyzer)
-        if found is None or not found[1] or self.expr(found[0]).dtype.lanes > 1:
+            lanes_run = _first_lanes(chosen[0], self.loop, self.analyzer)
+        if lanes_run is None or not lanes_run[1] or self.expr(lanes_run[0]).dtype.lanes > 1:
             return self._serial(stmt)
-        rest, count = self.expr(found[0]), found[1]
+        rest, count = self.expr(lanes_run[0]), lanes_run[1]
         zero, last = const(0, rest.dtype), const(self.lanes - 1, rest.dtype)
         few = self.loop.replace(extent=const(count, self.loop.extent.dtype))
         first = _vectors(fresh_copy(stmt.then_case), few, count, self.analyzer)
         whole = yield stmt.then_case
-        made = IfThenElse(LT(rest + last, zero), whole, IfThenElse(LT(rest, zero), first))
+        result = IfThenElse(LT(rest + last, zero), whole, IfThenElse(LT(rest, zero), first))
         for each in parts:
             if each is not chosen[0]:
-                made = IfThenElse(self.expr(each), made)
-        return made
+                result = IfThenElse(self.expr(each), result)
+        return result
 
     def on_let(self, stmt: LetStmt) -> Steps:
         try:

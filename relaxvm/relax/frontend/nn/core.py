@@ -218,9 +218,9 @@ class Module(SubroutineMixin):
         """{name: parameter}, in a new dictionary or added to `destination`; all names of those
         that are shared.
         """
-        found = {} if destination is None else destination
-        found.update(find(self, prefix, lambda item: isinstance(item, Parameter)))
-        return found
+        state = {} if destination is None else destination
+        state.update(find(self, prefix, lambda item: isinstance(item, Parameter)))
+        return state
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True
@@ -236,8 +236,8 @@ class Module(SubroutineMixin):
                 f"{type(state_dict).__name__}: {state_dict!r}"[:300]
             )
         mine = self.state_dict()
-        given = {id(mine[name]) for name in state_dict if name in mine}
-        missing = [name for name, param in mine.items() if id(param) not in given]
+        loaded = {id(mine[name]) for name in state_dict if name in mine}
+        missing = [name for name, param in mine.items() if id(param) not in loaded]
         unexpected = [name for name in state_dict if name not in mine]
         if strict and (missing or unexpected):
             raise FrontendError(

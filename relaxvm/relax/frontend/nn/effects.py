@@ -40,15 +40,15 @@ class IOEffect(Effect):
 
     def finalize(self) -> list[Var]:
         """What the last call gave on; then nothing."""
-        made, self.effect = self.effect, None
-        assert made is not None
-        return [made]
+        effect, self.effect = self.effect, None
+        assert effect is not None
+        return [effect]
 
     def call(self, name: str, line: str, args: Sequence[Any]) -> None:
         """Call the packed function `name` with the source line and `args`, after all before it."""
-        given = (self.effect, ExternFunc(name), StringImm(line), *args)
+        operands = (self.effect, ExternFunc(name), StringImm(line), *args)
         self.effect = current_builder(name).emit(
-            call_pure_packed("vm.builtin.invoke_debug_func", *given, sinfo_args=_OBJECT), "_io"
+            call_pure_packed("vm.builtin.invoke_debug_func", *operands, sinfo_args=_OBJECT), "_io"
         )
 
 
@@ -79,7 +79,7 @@ class KVCache(Effect):
         shape = ShapeExpr([self.init_seq_len, *self.unit_shape])
         start = builder.emit(zeros(shape, self.dtype))
         # The name also keeps two caches of one shape apart: equal pure calls may be merged.
-        made = call_pure_packed(
+        call = call_pure_packed(
             f"{_PREFIX}create",
             start,
             shape,
@@ -87,7 +87,7 @@ class KVCache(Effect):
             StringImm(name_hint),
             sinfo_args=_OBJECT,
         )
-        return [builder.emit(made, name_hint)]
+        return [builder.emit(call, name_hint)]
 
     def create(self, name_hint: str) -> list[Var]:
         """One parameter."""
@@ -100,9 +100,9 @@ class KVCache(Effect):
 
     def finalize(self) -> list[Var]:
         """The cache as the method leaves it; then nothing."""
-        made, self.cache = self.cache, None
-        assert made is not None
-        return [made]
+        cache, self.cache = self.cache, None
+        assert cache is not None
+        return [cache]
 
     def to(self, dtype: Any = None) -> None:
         """Change the dtype of the rows."""

@@ -55,13 +55,13 @@ class Exporter:
     @staticmethod
     def current() -> Exporter:
         """The exporter at work in this thread. Raises FrontendError if there is none."""
-        found = _current.get()
-        if found is None:
+        exporter = _current.get()
+        if exporter is None:
             raise FrontendError(
                 "no module is being exported; this is for methods that export_tvm(spec) or "
                 "jit(spec) runs"
             )
-        return found
+        return exporter
 
     def add_external_module(self, mod: ExternModule) -> None:
         """Add an external module. Raises FrontendError if one of its functions is there already."""
@@ -105,13 +105,13 @@ class Exporter:
         return mod, params, self.extern_mods
 
     def _effects(self, module: Module) -> list[tuple[str, Effect]]:
-        found: list[tuple[str, Effect]] = []
+        effects: list[tuple[str, Effect]] = []
         if self.io_effect is not None:
-            found.append(("", self.io_effect))
+            effects.append(("", self.io_effect))
         for name, effect in find(module, "", lambda item: isinstance(item, Effect)):
-            if not any(effect is known for _, known in found):
-                found.append((name, effect))
-        return found
+            if not any(effect is known for _, known in effects):
+                effects.append((name, effect))
+        return effects
 
     @contextlib.contextmanager
     def _at_work(self, module: Module) -> Iterator[None]:
@@ -216,13 +216,13 @@ class _Method:
     def _dims(self, shape: list[Any], what: str) -> list[Any]:
         """Dimensions in which one name is one symbol."""
         dims = dims_of_spec(shape, what, self.symbols)
-        made = []
+        own_dims = []
         for dim in dims:
             if not isinstance(dim, int):
                 mine = {v: self._symbol(v) for v in walk(dim) if isinstance(v, TirVar)}
                 dim = substitute(dim, mine)
-            made.append(dim)
-        return made
+            own_dims.append(dim)
+        return own_dims
 
     def _symbol(self, var: TirVar) -> TirVar:
         return self.symbols.setdefault(var.name, var)
@@ -230,11 +230,11 @@ class _Method:
     # -- parameters of the function ---------------------------------------------------------------
 
     def _parameter_vars(self) -> list[Var]:
-        made = []
+        variables = []
         for name, param in self.params:
             dims = self._dims(param.shape, f"parameter {name}")
-            made.append(Var(name, TensorStructInfo(dims, param.dtype)))
-        return made
+            variables.append(Var(name, TensorStructInfo(dims, param.dtype)))
+        return variables
 
     def _input(self, spec: Any, name: str) -> Var:
         if isinstance(spec, _spec.Int):
@@ -307,13 +307,13 @@ class _Method:
         return type(spec.elements)(fields)
 
     def _result(self, result: Any) -> Any:
-        made = _as_tuple(unwrap_nested(result, f"the result of {self.name}"))
+        value = _as_tuple(unwrap_nested(result, f"the result of {self.name}"))
         if not self.effects or self.spec.effect_mode == "none":
-            return made
+            return value
         left: list[Var] = []
         for _, effect in self.effects:
             left.extend(effect.finalize())
-        return RelaxTuple([made, RelaxTuple(left)])
+        return RelaxTuple([value, RelaxTuple(left)])
 
 
 def _as_tuple(value: Any) -> Any:

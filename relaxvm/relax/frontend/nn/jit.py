@@ -128,17 +128,17 @@ class JITModule:
             raise FrontendError(
                 f"no method {name!r} was built; there are {', '.join(self._methods)}"
             )
-        given = self._arguments(name, spec, args, kwargs)
+        inputs = self._arguments(name, spec, args, kwargs)
         weights = _values(list(self._params.items())).values() if self._params else ()
         lengths = [len(each) if isinstance(each, KVCache) else 0 for each in self._state]
         try:
-            made = self.vm[name](*given, *self._state, *weights)
+            result = self.vm[name](*inputs, *self._state, *weights)
         except BaseException:
             self._take_back(lengths)
             raise
         if self._has_state:
-            made, self._state = made
-        return _as_kind(made, self._kind(given_kinds(args, kwargs)))
+            result, self._state = result
+        return _as_kind(result, self._kind(given_kinds(args, kwargs)))
 
     def _take_back(self, lengths: list[int]) -> None:
         """Undo the appends of a call that failed."""

@@ -326,8 +326,8 @@ class RMSNorm(Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x of any shape whose `axes` have `hidden_size`; returns the same shape."""
-        made = op.rms_norm(x, self.weight, self.axes, self.epsilon)
-        return made if self.bias is None else op.add(made, self.bias)
+        normed = op.rms_norm(x, self.weight, self.axes, self.epsilon)
+        return normed if self.bias is None else op.add(normed, self.bias)
 
 
 class GroupNorm(Module):
@@ -419,8 +419,8 @@ class TimestepEmbedding(Module):
             if self.cond_proj is None:
                 raise FrontendError("TimestepEmbedding: a condition needs cond_proj_dim")
             sample = sample + self.cond_proj(condition)
-        made = self.linear_2(self.act(self.linear_1(sample)))
-        return made if self.post_act is None else self.post_act(made)
+        embedding = self.linear_2(self.act(self.linear_1(sample)))
+        return embedding if self.post_act is None else self.post_act(embedding)
 
 
 class Timesteps(Module):
@@ -497,5 +497,7 @@ class Attention(Module):
             op.reshape(t, [*t.shape[:2], self.heads, self.dim_head]) for t in (query, key, value)
         )
         seen = op.scaled_dot_product_attention(query, key, value, attention_mask, scale=self.scale)
-        made: Tensor = self.to_out(op.reshape(seen, [*seen.shape[:2], self.heads * self.dim_head]))
-        return made
+        output: Tensor = self.to_out(
+            op.reshape(seen, [*seen.shape[:2], self.heads * self.dim_head])
+        )
+        return output

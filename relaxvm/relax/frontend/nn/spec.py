@@ -84,8 +84,8 @@ def as_spec(raw: Any, name: str) -> Any:
     if isinstance(raw, Tuple):
         raw, name = raw.elements, raw.name
     if isinstance(raw, (tuple, list)):
-        made = [as_spec(each, f"{name}_{i}") for i, each in enumerate(raw)]
-        return Tuple(name, type(raw)(made))
+        elements = [as_spec(each, f"{name}_{i}") for i, each in enumerate(raw)]
+        return Tuple(name, type(raw)(elements))
     raise FrontendError(
         f"argument {name}: wanted spec.Tensor(shape, dtype), int, spec.Object() or a tuple or "
         f"list of them, got {raw!r}"[:300]
@@ -136,9 +136,9 @@ class MethodSpec:
                 f"{name}: wanted {{argument: spec}}, got {type(spec).__name__}: {spec!r}"[:300]
             )
         modes = dict(spec.get("$", {}))
-        given = {key: value for key, value in spec.items() if key != "$"}
+        specs = {key: value for key, value in spec.items() if key != "$"}
         params = inspect.signature(method).parameters
-        unknown = [key for key in given if key not in params]
+        unknown = [key for key in specs if key not in params]
         if unknown:
             raise FrontendError(
                 f"{name}: has no argument {', '.join(map(repr, unknown))}; "
@@ -147,7 +147,7 @@ class MethodSpec:
         missing = [
             key
             for key, param in params.items()
-            if key not in given
+            if key not in specs
             and param.default is param.empty
             and param.kind not in (param.VAR_POSITIONAL, param.VAR_KEYWORD)
         ]
@@ -156,8 +156,8 @@ class MethodSpec:
         unused = [key for key in modes if key not in ("param_mode", "effect_mode")]
         if unused:
             raise FrontendError(f"{name}: '$' holds param_mode and effect_mode, got {unused[0]!r}")
-        names = [key for key in params if key in given]
-        return MethodSpec(method, names, [given[key] for key in names], **modes)
+        names = [key for key in params if key in specs]
+        return MethodSpec(method, names, [specs[key] for key in names], **modes)
 
     @staticmethod
     def from_torch(args: Sequence[Any], method: Callable[..., Any]) -> MethodSpec:

@@ -75,7 +75,7 @@ def _call(module: Any, forward: Callable[..., Any], args: Any, kwargs: Any) -> A
     builder = current_builder(name)
     bound = inspect.signature(forward).bind(module, *args, **kwargs)
     inputs = _Inputs()
-    given = {key: inputs.take(value, key) for key, value in list(bound.arguments.items())[1:]}
+    own_inputs = {key: inputs.take(value, key) for key, value in list(bound.arguments.items())[1:]}
     held = [(param, param._expr) for _, param in module.named_parameters()]
     token = in_subroutine.set(name)
     try:
@@ -83,9 +83,9 @@ def _call(module: Any, forward: Callable[..., Any], args: Any, kwargs: Any) -> A
             param._expr = inputs.add(param._expr, path)
         with builder.nested_function(inputs.params):
             with builder.dataflow():
-                bound.arguments.update(given)
-                made = unwrap_nested(forward(*bound.args, **bound.kwargs), f"{name}.forward")
-                output = builder.emit_output(made)
+                bound.arguments.update(own_inputs)
+                answer = unwrap_nested(forward(*bound.args, **bound.kwargs), f"{name}.forward")
+                output = builder.emit_output(answer)
             body = builder.finish_nested(output)
     finally:
         in_subroutine.reset(token)
@@ -120,10 +120,10 @@ class _Inputs:
         if isinstance(value, Tensor):
             return Tensor(_expr=self.add(value._expr, name))
         if isinstance(value, Object):
-            made = object.__new__(type(value))
-            made.__dict__.update(value.__dict__)
-            made._expr = self.add(value._expr, name)
-            return made
+            inner = object.__new__(type(value))
+            inner.__dict__.update(value.__dict__)
+            inner._expr = self.add(value._expr, name)
+            return inner
         if isinstance(value, (tuple, list)):
             return type(value)([self.take(v, f"{name}_{i}") for i, v in enumerate(value)])
         return value

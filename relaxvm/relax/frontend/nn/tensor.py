@@ -90,9 +90,9 @@ def apply(name: str, *args: Any, hint: str | None = None, **attrs: Any) -> Any:
     """
     short = hint or name.rpartition(".")[2]
     like = next((a for a in args if isinstance(a, Tensor)), None)
-    given = [operand(a, like, short) for a in args]
+    operands = [operand(a, like, short) for a in args]
     record: Any = Op.get(f"relax.{name}")
-    return wrap_nested(record.function(*given, **attrs), short)
+    return wrap_nested(record.function(*operands, **attrs), short)
 
 
 def symbol_of(name: str, symbols: dict[str, TirVar]) -> TirVar:

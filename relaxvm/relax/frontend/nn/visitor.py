@@ -61,15 +61,15 @@ class Mutator:
             method = next((m for kind, m in _METHODS if isinstance(child, kind)), None)
             if method is None:
                 continue
-            made = getattr(self, method)(f"{name}.{key}" if name else key, child)
-            if made is child:
+            mutated = getattr(self, method)(f"{name}.{key}" if name else key, child)
+            if mutated is child:
                 continue
             if isinstance(node, (ModuleList, ParameterList)):
-                node[int(key)] = made
+                node[int(key)] = mutated
             elif isinstance(node, (ModuleDict, ParameterDict)):
-                node[key] = made
+                node[key] = mutated
             else:
-                setattr(node, key, made)
+                setattr(node, key, mutated)
         return node
 
 

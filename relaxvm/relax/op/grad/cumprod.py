@@ -29,33 +29,33 @@ def _numpy(output_grad: Any, x: Any, *, axis: int = 0, exclusive: bool = False) 
     wide = np.float32 if x.dtype.itemsize == 2 else np.float64
     rows = np.moveaxis(x.astype(wide), axis, 0)
     g = np.moveaxis(np.asarray(output_grad).astype(wide), axis, 0)
-    made, before, rest = np.empty_like(rows), np.ones(rows.shape[1:], wide), 0.0
+    grads, before, rest = np.empty_like(rows), np.ones(rows.shape[1:], wide), 0.0
     for k in range(len(rows)):
-        made[k] = before
+        grads[k] = before
         before = before * rows[k]
     for k in reversed(range(len(rows))):
         # `rest` is R of the element before in the exclusive form, which does not hold its own.
         rest = rest if exclusive else g[k] + rest
-        made[k] *= rest
+        grads[k] *= rest
         rest = g[k] + rows[k] * rest if exclusive else rows[k] * rest
-    return np.moveaxis(made, 0, axis).astype(x.dtype)
+    return np.moveaxis(grads, 0, axis).astype(x.dtype)
 
 
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, x = call.args
     info: Any = x.struct_info
     exclusive = call.attrs["exclusive"]
-    at = axis_of(call.attrs["axis"], info.ndim)
+    along = axis_of(call.attrs["axis"], info.ndim)
     wide = wide_dtype(info.dtype)
 
     def fill(g: Buffer, x: Buffer, *, out: list[Buffer], scratch: list[Buffer]) -> Stmt:
         (result,), (before, products) = out, scratch
-        size = x.shape[at]
+        size = x.shape[along]
         here = load(before, ZERO)
 
         def row(*outer: PrimExpr) -> Stmt:
             def place(k: PrimExpr) -> list[PrimExpr]:
-                return [*outer[:at], k, *outer[at:]]
+                return [*outer[:along], k, *outer[along:]]
 
             def forward(k: PrimExpr) -> Stmt:
                 value = cast(wide, load(x, *place(k)))
@@ -76,9 +76,9 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
                 for_each([size], backward, "b"),
             )
 
-        return for_each([d for n, d in enumerate(x.shape) if n != at], row)
+        return for_each([d for n, d in enumerate(x.shape) if n != along], row)
 
-    scratch = [((ONE,), wide), ((info.dims[at],), wide)]
+    scratch = [((ONE,), wide), ((info.dims[along],), wide)]
     return call_loops(builder, call, fill, g, x, scratch=scratch)
 
 

@@ -33,16 +33,16 @@ def _numpy(output_grad: Any, data: Any, grid: Any, **attrs: Any) -> tuple[np.nda
     for y, wy, sy in rows if x.size else ():
         for c, wx, sx in columns:
             inside = ((y >= 0) & (y < h) & (c >= 0) & (c < w))[..., None]
-            at = batch, np.clip(y, 0, h - 1), np.clip(c, 0, w - 1)
+            place = batch, np.clip(y, 0, h - 1), np.clip(c, 0, w - 1)
             part = np.where(inside, g, 0.0)
             share = 1.0 if wy is None else (wy * wx)[..., None]
-            np.add.at(of_data, at, np.where(inside, part * share, 0.0))
+            np.add.at(of_data, place, np.where(inside, part * share, 0.0))
             if sx is not None:
-                value = np.sum(np.where(inside, part * x[at], 0.0), -1)
+                value = np.sum(np.where(inside, part * x[place], 0.0), -1)
                 of_grid[..., 0] += value * (wy * sx)
                 of_grid[..., 1] += value * (sy * wx)
-    made = lay.from_plain(np.ascontiguousarray(np.moveaxis(of_data, -1, 1)), "NCHW")
-    return made.astype(np.asarray(data).dtype), of_grid.astype(grid.dtype)
+    grad = lay.from_plain(np.ascontiguousarray(np.moveaxis(of_data, -1, 1)), "NCHW")
+    return grad.astype(np.asarray(data).dtype), of_grid.astype(grid.dtype)
 
 
 def _named(names: Names, taps: list[Tap]) -> list[Tap]:
@@ -57,7 +57,7 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
     def add(g: Buffer, x: Buffer, grid: Buffer, *, out: list[Buffer]) -> Stmt:
         have = lay.sizes(x.shape)
         return for_each(
-            grid.shape[:3], lambda *at: _one_place(lay, have, g, x, grid, out, attrs, at), "p"
+            grid.shape[:3], lambda *place: _one_place(lay, have, g, x, grid, out, attrs, place), "p"
         )
 
     return call_sums(builder, call, add, g, data, grid)
@@ -65,13 +65,13 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
 
 def _one_place(
     lay: Any, have: dict[str, Any], g: Buffer, x: Buffer, grid: Buffer, sums: list[Buffer],
-    attrs: dict[str, Any], at: tuple[PrimExpr, ...],
+    attrs: dict[str, Any], place: tuple[PrimExpr, ...],
 ) -> Stmt:  # fmt: skip
     """What one place of the grid adds to both gradients."""
     of_data, of_grid = sums
     names, wide = Names(), of_data.dtype
     rows, columns = (
-        _named(names, sample_taps(f64(load(grid, *at, k)), f64(have[a]), attrs, TE))
+        _named(names, sample_taps(f64(load(grid, *place, k)), f64(have[a]), attrs, TE))
         for k, a in ((ONE, "H"), (ZERO, "W"))
     )
 
@@ -79,19 +79,19 @@ def _one_place(
         return store(to, load(to, *index) + cast(to.dtype, value), *index)
 
     def channel(c: PrimExpr) -> list[Stmt]:
-        n, i, j = at
-        given = cast(wide, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
+        n, i, j = place
+        grad = cast(wide, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
         steps: list[Stmt] = []
         for y, wy, sy in rows:
             for z, wx, sx in columns:
                 inside = And(And(GE(y, ZERO), LT(y, have["H"])), And(GE(z, ZERO), LT(z, have["W"])))
                 pixel = lay.index({"N": n, "C": c, "H": y, "W": z})
-                share = given if wy is None else given * cast(wide, wy * wx)
+                share = grad if wy is None else grad * cast(wide, wy * wx)
                 some = [add(of_data, share, *pixel)]
                 if sx is not None:
-                    value = given * cast(wide, load(x, *pixel))
-                    some.append(add(of_grid, value * cast(wide, wy * sx), *at, ZERO))
-                    some.append(add(of_grid, value * cast(wide, sy * wx), *at, ONE))
+                    value = grad * cast(wide, load(x, *pixel))
+                    some.append(add(of_grid, value * cast(wide, wy * sx), *place, ZERO))
+                    some.append(add(of_grid, value * cast(wide, sy * wx), *place, ONE))
                 steps.append(IfThenElse(inside, seq(*some)))
         return steps
 

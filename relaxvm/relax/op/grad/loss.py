@@ -29,8 +29,8 @@ def _nll_numpy(
 ) -> Any:
     p = np.asarray(predictions)
     wide = np.float32 if p.dtype == np.float16 else np.float64
-    at = 0 if p.ndim == 1 else 1
-    classes, t = p.shape[at], np.asarray(targets).astype("int64")
+    along = 0 if p.ndim == 1 else 1
+    classes, t = p.shape[along], np.asarray(targets).astype("int64")
     share = np.ones(classes, wide) if weights is None else np.asarray(weights).astype(wide)
     inside = (t >= 0) & (t < classes)
     kept = t != ignore_index
@@ -40,10 +40,10 @@ def _nll_numpy(
     g = np.negative(np.asarray(output_grad).astype(wide)) * np.where(kept, each, 0.0)
     if reduction == "mean":
         g = g / np.sum(np.where(kept, np.where(inside, each, np.nan), 0.0))
-    one_hot = np.expand_dims(t, at) == np.arange(classes).reshape(
-        [-1 if k == at else 1 for k in range(p.ndim)]
+    one_hot = np.expand_dims(t, along) == np.arange(classes).reshape(
+        [-1 if k == along else 1 for k in range(p.ndim)]
     )
-    return np.where(one_hot, np.expand_dims(g, at), 0.0).astype(p.dtype)
+    return np.where(one_hot, np.expand_dims(g, along), 0.0).astype(p.dtype)
 
 
 def _nll_te(
@@ -56,8 +56,8 @@ def _nll_te(
     ignore_index: int,
 ) -> te.Tensor:
     wide = wide_dtype(p.dtype)
-    at = 0 if p.ndim == 1 else 1
-    classes = cast("int64", p.shape[at])
+    along = 0 if p.ndim == 1 else 1
+    classes = cast("int64", p.shape[along])
     zero, nan = const(0, wide), const(float("nan"), wide)
 
     def target(i: tuple[PrimExpr, ...]) -> PrimExpr:
@@ -69,8 +69,8 @@ def _nll_te(
     def share(i: tuple[PrimExpr, ...], outside: PrimExpr) -> PrimExpr:
         t = target(i)
         own = const(1, wide) if weights is None else cast(wide, weights(t))
-        made = te.if_then_else(And(t >= ZERO, t < classes), own, outside)
-        return te.if_then_else(kept(i), made, zero)
+        own_share = te.if_then_else(And(t >= ZERO, t < classes), own, outside)
+        return te.if_then_else(kept(i), own_share, zero)
 
     total: te.Tensor | None = None
     if reduction == "mean":
@@ -83,13 +83,13 @@ def _nll_te(
             )
 
     def value(*index: PrimExpr) -> PrimExpr:
-        i = tuple(v for k, v in enumerate(index) if k != at)
-        given = cast(wide, g(*i) if g.ndim else g())
-        made = (zero - given) * share(i, zero)
+        i = tuple(v for k, v in enumerate(index) if k != along)
+        grad = cast(wide, g(*i) if g.ndim else g())
+        value_of = (zero - grad) * share(i, zero)
         if total is not None:
-            made = made / total()
-        chosen = target(i).equal(cast("int64", index[at]))
-        return cast(p.dtype, te.if_then_else(chosen, made, zero))
+            value_of = value_of / total()
+        chosen = target(i).equal(cast("int64", index[along]))
+        return cast(p.dtype, te.if_then_else(chosen, value_of, zero))
 
     return te.compute(p.shape, value, "nll_loss_backward")
 

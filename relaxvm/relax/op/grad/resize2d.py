@@ -37,13 +37,13 @@ def _numpy(output_grad: Any, data: Any, **attrs: Any) -> np.ndarray:
         matrix, places = np.zeros((m, n)), np.arange(m, dtype="float64")
         taps, inside = axis_taps(places, np.float64(n), np.float64(m), roi, attrs, NUMPY)
         for place, weight, _ in taps if n else ():
-            at = np.broadcast_to(place, places.shape).astype("int64")
+            taken = np.broadcast_to(place, places.shape).astype("int64")
             share = np.ones(m) if weight is None else weight
             share = share if inside is None else np.where(inside, share, 0)
-            np.add.at(matrix, (np.arange(m), at), share)
+            np.add.at(matrix, (np.arange(m), taken), share)
         matrices.append(matrix)
-    made = matrices[0].T @ (g @ matrices[1])
-    return lay.from_plain(made.reshape(shape), "NCHW").astype(np.asarray(data).dtype)
+    grad = matrices[0].T @ (g @ matrices[1])
+    return lay.from_plain(grad.reshape(shape), "NCHW").astype(np.asarray(data).dtype)
 
 
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
@@ -53,33 +53,33 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
 
     def add(g: Buffer, x: Buffer, *, out: list[Buffer]) -> Stmt:
         (total,) = out
-        have, made = lay.sizes(x.shape), lay.sizes(g.shape)
+        have, sizes = lay.sizes(x.shape), lay.sizes(g.shape)
         rows, columns = _ends(attrs)
 
         def row(n: PrimExpr, c: PrimExpr, i: PrimExpr) -> Stmt:
             names = Names()
-            of_row = _taps(names, i, have["H"], made["H"], rows, attrs)
+            of_row = _taps(names, i, have["H"], sizes["H"], rows, attrs)
 
             def place(j: PrimExpr) -> Stmt:
                 inner = Names("u")
-                of_column = _taps(inner, j, have["W"], made["W"], columns, attrs)
-                given = cast(total.dtype, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
-                return inner.within(_add(lay, total, (n, c), given, of_row, of_column))
+                of_column = _taps(inner, j, have["W"], sizes["W"], columns, attrs)
+                grad = cast(total.dtype, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
+                return inner.within(_add(lay, total, (n, c), grad, of_row, of_column))
 
-            return names.within(for_each([made["W"]], place, "j"))
+            return names.within(for_each([sizes["W"]], place, "j"))
 
         # A symbolic size may turn out 0: there is no pixel to add to then.
         some = all_of(*(GT(have[a], const(0, have[a].dtype)) for a in "HW"))
-        return IfThenElse(some, for_each([made[a] for a in "NCH"], row, "p"))
+        return IfThenElse(some, for_each([sizes[a] for a in "NCH"], row, "p"))
 
     return call_sums(builder, call, add, g, data)
 
 
 def _taps(
-    names: Names, at: PrimExpr, size: PrimExpr, out: PrimExpr, roi: Any, attrs: Any
+    names: Names, i: PrimExpr, size: PrimExpr, out: PrimExpr, roi: Any, attrs: Any
 ) -> tuple[list[tuple[PrimExpr, Any]], Any]:
     """The pixels of an output place along one axis with their weights, and whether it is inside."""
-    taps, inside = axis_taps(f64(at), f64(size), f64(out), roi, attrs, TE)
+    taps, inside = axis_taps(f64(i), f64(size), f64(out), roi, attrs, TE)
     named = [
         (names.of(cast("int64", place)), None if weight is None else names.of(weight))
         for place, weight, _ in taps
@@ -88,18 +88,18 @@ def _taps(
 
 
 def _add(
-    lay: Layout, total: Buffer, at: tuple[PrimExpr, PrimExpr], given: PrimExpr, rows: Any,
+    lay: Layout, total: Buffer, place: tuple[PrimExpr, PrimExpr], grad: PrimExpr, rows: Any,
     columns: Any,
 ) -> Stmt:  # fmt: skip
     (ys, in_y), (xs, in_x) = rows, columns
     steps = []
     for y, wy in ys:
         for x, wx in xs:
-            to = lay.index({"N": at[0], "C": at[1], "H": y, "W": x})
-            share = given if wy is None else given * cast(total.dtype, wy * wx)
+            to = lay.index({"N": place[0], "C": place[1], "H": y, "W": x})
+            share = grad if wy is None else grad * cast(total.dtype, wy * wx)
             steps.append(store(total, load(total, *to) + share, *to))
-    made = seq(*steps)
-    return made if in_y is None else IfThenElse(all_of(in_y, in_x), made)
+    steps_of = seq(*steps)
+    return steps_of if in_y is None else IfThenElse(all_of(in_y, in_x), steps_of)
 
 
 def _grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:

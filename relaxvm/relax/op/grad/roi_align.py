@@ -36,14 +36,14 @@ def _numpy(output_grad: Any, data: Any, rois: Any, **attrs: Any) -> np.ndarray:
     lay = roi_layout(attrs["layout"])
     x = lay.to_plain(np.asarray(data), "NCHW").astype("float64")
     g = lay.to_plain(np.asarray(output_grad), "NCHW").astype("float64")
-    made = np.zeros(x.shape)
-    for roi, given in zip(np.asarray(rois).astype("float64"), g):
+    grad = np.zeros(x.shape)
+    for roi, of_roi in zip(np.asarray(rois).astype("float64"), g):
         if not (np.isfinite(roi).all() and 0 <= int(roi[0]) < len(x)) or 0 in x.shape[2:]:
             continue
-        picture, grown = x[int(roi[0])], made[int(roi[0])]
+        picture, grown = x[int(roi[0])], grad[int(roi[0])]
         for (p, rows), (q, columns) in _parts(roi, attrs):
-            _spread(picture, grown, given[:, p, q], rows, columns, attrs["mode"] == "max")
-    return lay.from_plain(made, "NCHW").astype(np.asarray(data).dtype)
+            _spread(picture, grown, of_roi[:, p, q], rows, columns, attrs["mode"] == "max")
+    return lay.from_plain(grad, "NCHW").astype(np.asarray(data).dtype)
 
 
 def _parts(roi: np.ndarray, attrs: Any) -> Iterator[Any]:
@@ -64,17 +64,17 @@ def _parts(roi: np.ndarray, attrs: Any) -> Iterator[Any]:
             yield row, column
 
 
-def _around(at: float, size: int) -> list[tuple[int, float]]:
+def _around(place: float, size: int) -> list[tuple[int, float]]:
     """The two pixels around a sample and their shares; none more than a pixel outside."""
-    if at < -1.0 or at > size:
+    if place < -1.0 or place > size:
         return []
-    inside = min(max(at, 0.0), size - 1.0)
+    inside = min(max(place, 0.0), size - 1.0)
     low = int(np.floor(inside))
     return [(low, 1.0 - (inside - low)), (min(low + 1, size - 1), inside - low)]
 
 
 def _spread(
-    x: np.ndarray, made: np.ndarray, g: np.ndarray, rows: Any, columns: Any, greatest: bool
+    x: np.ndarray, grad: np.ndarray, g: np.ndarray, rows: Any, columns: Any, greatest: bool
 ) -> None:
     samples = [
         [(y, z, wy * wz) for y, wy in _around(i, x.shape[1]) for z, wz in _around(j, x.shape[2])]
@@ -86,14 +86,14 @@ def _spread(
     if not greatest:
         for taps in samples:
             for y, z, w in taps:
-                made[:, y, z] += g * w / len(samples)
+                grad[:, y, z] += g * w / len(samples)
         return
     values = np.stack(
         [sum((x[:, y, z] * w for y, z, w in taps), np.zeros(len(x))) for taps in samples]
     )
     for channel, best in enumerate(np.argmax(values, axis=0)):
         for y, z, w in samples[best]:
-            made[channel, y, z] += g[channel] * w
+            grad[channel, y, z] += g[channel] * w
 
 
 # -- legalisation ---------------------------------------------------------------------------------
@@ -121,14 +121,14 @@ class _Side:
 
     def around(self, names: Names, k: PrimExpr) -> tuple[list[tuple[PrimExpr, PrimExpr]], PrimExpr]:
         """The two pixels around sample `k` with their shares, and whether it counts."""
-        at = names.of(self.begin + (f64(k) + 0.5) * self.each / f64(self.count))
+        place = names.of(self.begin + (f64(k) + 0.5) * self.each / f64(self.count))
         size = f64(self.size)
-        inside = names.of(Min(Max(at, f64(0.0)), size - 1.0))
+        inside = names.of(Min(Max(place, f64(0.0)), size - 1.0))
         low = names.of(tir.floor(inside))
         share = names.of(inside - low)
         first = names.of(cast("int64", low))
         second = names.of(Min(first + 1, cast("int64", self.size) - 1))
-        counts = And(And(GE(at, f64(-1.0)), LE(at, size)), GT(self.size, ZERO))
+        counts = And(And(GE(place, f64(-1.0)), LE(place, size)), GT(self.size, ZERO))
         return [(first, 1.0 - share), (second, share)], counts
 
 
@@ -172,35 +172,35 @@ class _Region:
         few = And(LE(rows.count, const(_MOST, "int64")), LE(columns.count, const(_MOST, "int64")))
         n = names.of(Select(there, cast("int64", Select(there, batch, f64(0))), ZERO))
         own = {"N": n, "C": ZERO, "H": ZERO, "W": ZERO}
-        given = {"N": r, "H": p, "W": q}
+        place = {"N": r, "H": p, "W": q}
 
         def channel(c: PrimExpr) -> Stmt:
-            g = cast(self.total.dtype, load(self.g, *self.lay.index({**given, "C": c})))
+            g = cast(self.total.dtype, load(self.g, *self.lay.index({**place, "C": c})))
             body = self._greatest if self.best else self._average
             return body({**own, "C": c}, g, rows, columns)
 
         body = seq(assert_that(few, _TOO_MANY), for_each([self.sizes["C"]], channel, "c"))
         return names.within(IfThenElse(there, body))
 
-    def _add(self, at: Any, g: PrimExpr, rows: Any, columns: Any, inside: PrimExpr) -> Stmt:
+    def _add(self, place: Any, g: PrimExpr, rows: Any, columns: Any, inside: PrimExpr) -> Stmt:
         steps = []
         for y, wy in rows:
             for z, wz in columns:
-                to = self.lay.index({**at, "H": y, "W": z})
+                to = self.lay.index({**place, "H": y, "W": z})
                 share = g * cast(self.total.dtype, wy * wz)
                 steps.append(store(self.total, load(self.total, *to) + share, *to))
         return IfThenElse(inside, seq(*steps))
 
-    def _average(self, at: Any, g: PrimExpr, rows: _Side, columns: _Side) -> Stmt:
+    def _average(self, place: Any, g: PrimExpr, rows: _Side, columns: _Side) -> Stmt:
         def sample(i: PrimExpr, j: PrimExpr) -> Stmt:
             names = Names("u")
             (above, in_y), (left, in_x) = rows.around(names, i), columns.around(names, j)
             share = g / cast(self.total.dtype, rows.count * columns.count)
-            return names.within(self._add(at, share, above, left, And(in_y, in_x)))
+            return names.within(self._add(place, share, above, left, And(in_y, in_x)))
 
         return for_each([rows.count, columns.count], sample, "s")
 
-    def _greatest(self, at: Any, g: PrimExpr, rows: _Side, columns: _Side) -> Stmt:
+    def _greatest(self, place: Any, g: PrimExpr, rows: _Side, columns: _Side) -> Stmt:
         top, where = self.best
         one, wide = const(1, "int64"), self.total.dtype
 
@@ -210,7 +210,7 @@ class _Region:
             value: PrimExpr = const(0, wide)
             for y, wy in above:
                 for z, wz in left:
-                    pixel = load(self.x, *self.lay.index({**at, "H": y, "W": z}))
+                    pixel = load(self.x, *self.lay.index({**place, "H": y, "W": z}))
                     read = tir.if_then_else(And(in_y, in_x), pixel, const(0, pixel.dtype))
                     value = value + cast(wide, read) * cast(wide, wy * wz)
             value = names.of(value)
@@ -225,7 +225,7 @@ class _Region:
         return seq(
             store(where, const(-1, "int64"), ZERO),
             for_each([rows.count, columns.count], look, "s"),
-            names.within(self._add(at, g, above, left, there)),
+            names.within(self._add(place, g, above, left, there)),
         )
 
 

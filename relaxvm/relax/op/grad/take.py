@@ -33,39 +33,39 @@ def _take_numpy(output_grad: Any, x: Any, indices: Any, *, axis: int | None = No
     if np.any((i < -size) | (i >= size)):
         raise VMValueError(_OUTSIDE)
     wide = np.float32 if x.dtype == np.float16 else np.float64
-    at = 0 if axis is None else axis % x.ndim
-    made = np.zeros((x.size,) if axis is None else x.shape, wide)
-    rows = np.moveaxis(made, at, 0)
+    along = 0 if axis is None else axis % x.ndim
+    grad = np.zeros((x.size,) if axis is None else x.shape, wide)
+    rows = np.moveaxis(grad, along, 0)
     g = np.asarray(output_grad).astype(wide)
-    g = np.moveaxis(g, range(at, at + i.ndim), range(i.ndim))
+    g = np.moveaxis(g, range(along, along + i.ndim), range(i.ndim))
     np.add.at(rows, i % max(size, 1), g)
-    return made.reshape(x.shape).astype(x.dtype)
+    return grad.reshape(x.shape).astype(x.dtype)
 
 
 def _take_dims(x: KnownTensor, indices: KnownTensor, axis: int | None) -> Sequence[PrimExpr]:
     """The dimensions of the result of take."""
     if axis is None:
         return indices.dims
-    at = axis_of(axis, x.ndim)
-    return (*x.dims[:at], *indices.dims, *x.dims[at + 1 :])
+    along = axis_of(axis, x.ndim)
+    return (*x.dims[:along], *indices.dims, *x.dims[along + 1 :])
 
 
 def _take_lower(builder: LowerBuilder, call: Call) -> Expr:
     g, x, indices = call.args
     info, count = tensor(x, "x"), tensor(indices, "indices").ndim
     axis = call.attrs["axis"]
-    at = 0 if axis is None else axis_of(axis, info.ndim)
+    along = 0 if axis is None else axis_of(axis, info.ndim)
 
     def fill(g: Buffer, i: Buffer, *, out: list[Buffer]) -> Stmt:
         (total,) = out
         dims = total.shape
-        size = dims_product(dims) if axis is None else dims[at]
+        size = dims_product(dims) if axis is None else dims[along]
 
         def add(*k: PrimExpr) -> Stmt:
-            raw = cast("int64", load(i, *k[at : at + count]))
+            raw = cast("int64", load(i, *k[along : along + count]))
             index: PrimExpr = Select(raw < ZERO, raw + size, raw)
             check = assert_that(And(index >= ZERO, index < size), _OUTSIDE)
-            to = [*k[:at], index, *k[at + count :]]
+            to = [*k[:along], index, *k[along + count :]]
             if axis is None:
                 to, rest = [], index
                 for d in reversed(dims):

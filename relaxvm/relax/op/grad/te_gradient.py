@@ -43,14 +43,14 @@ def register_te_gradient(te_grad_name: str, te_grad_func: Callable[..., Any] | N
 
 
 def _te_gradient_of(name: str) -> Callable[..., Any]:
-    found = _TE_GRADIENTS.get(name)
-    if found is None:
+    grad = _TE_GRADIENTS.get(name)
+    if grad is None:
         known = ", ".join(sorted(_TE_GRADIENTS)) or "none"
         raise StructInfoError(
             f"te_grad_name: {name!r} is not registered (known: {known}); "
             "register_te_gradient does that"
         )
-    return found
+    return grad
 
 
 def _te_gradient_numpy(output_grad: Any, *args: Any, te_grad_name: str, te_grad_kwargs: Any) -> Any:
@@ -63,9 +63,9 @@ def _te_gradient_numpy(output_grad: Any, *args: Any, te_grad_name: str, te_grad_
         if isinstance(value, tuple):
             return [given(v) for v in value]
         array = np.ascontiguousarray(value)
-        made = te.placeholder(array.shape, str(array.dtype), f"a{len(inputs)}")
-        inputs.append((made, array))
-        return made
+        leaf = te.placeholder(array.shape, str(array.dtype), f"a{len(inputs)}")
+        inputs.append((leaf, array))
+        return leaf
 
     tensors = [given(output_grad), *map(given, args)]
     result = _te_gradient_of(te_grad_name)(*tensors, **dict(te_grad_kwargs or {}))
@@ -117,14 +117,14 @@ def _call_tir_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
         if isinstance(args, Tuple)
         else tuple(TupleGetItem(args, i) for i in range(len(info.fields)))
     )
-    made = ops.grad.te_gradient(
+    grads = ops.grad.te_gradient(
         gy,
         *fields,
         te_grad_name=call.attrs["te_grad_name"],
         te_grad_kwargs=call.attrs["te_grad_kwargs"],
     )
-    several = isinstance(made.struct_info, TupleStructInfo)
-    return None, (made if several else Tuple((made,))), *(None for _ in rest)
+    several = isinstance(grads.struct_info, TupleStructInfo)
+    return None, (grads if several else Tuple((grads,))), *(None for _ in rest)
 
 
 @op(

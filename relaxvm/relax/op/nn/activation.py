@@ -332,11 +332,11 @@ def _prelu_numpy(data: np.ndarray, alpha: np.ndarray, *, axis: int) -> np.ndarra
 
 
 def _prelu_te(data: Tensor, alpha: Tensor, axis: int) -> Tensor:
-    at = axis_of(axis, data.ndim)
+    along = axis_of(axis, data.ndim)
     one = is_const(alpha.shape[0], 1)
 
     def value(*i: PrimExpr) -> PrimExpr:
-        x, a = data(*i), alpha(const(0, i[at].dtype) if one else i[at])
+        x, a = data(*i), alpha(const(0, i[along].dtype) if one else i[along])
         return Select(GT(x, const(0, x.dtype)), x, in_float32(lambda u, v: u * v)(x, a))
 
     return compute(data.shape, value, "prelu")
@@ -345,8 +345,8 @@ def _prelu_te(data: Tensor, alpha: Tensor, axis: int) -> Tensor:
 def _prelu_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
     x, alpha = call.args
     info: Any = x.struct_info
-    at = axis_of(call.attrs["axis"], info.ndim)
-    others = [k for k in range(info.ndim) if k != at]
+    along = axis_of(call.attrs["axis"], info.ndim)
+    others = [k for k in range(info.ndim) if k != along]
     slope = ops.expand_dims(alpha, axis=others) if others else alpha
     below: Any = x
     falls = ops.where(below > 0.0, 0.0, gy)
@@ -372,10 +372,10 @@ def prelu(data: Expr, alpha: Expr, axis: int = 1) -> StructInfo:
     """
     info, slopes = tensor(data, "data", FLOAT), tensor(alpha, "alpha", FLOAT, 1)
     same_dtype((info, slopes), ("data", "alpha"))
-    at = axis_of(axis, info.ndim)
+    along = axis_of(axis, info.ndim)
     if not is_const(slopes.dims[0], 1):
         text = "alpha: wanted {b} slopes, as axis {axis} of data has, or 1; got {a}"
-        want_equal(slopes.dims[0], info.dims[at], text, axis=at)
+        want_equal(slopes.dims[0], info.dims[along], text, axis=along)
     return info
 
 
@@ -402,17 +402,17 @@ def _log_softmax_numpy(x: np.ndarray, *, axis: int) -> np.ndarray:
 
 def _softmax_te(log: bool) -> Callable[..., Tensor]:
     def build(data: Tensor, axis: int) -> Tensor:
-        at = axis_of(axis, data.ndim)
+        along = axis_of(axis, data.ndim)
         wide = "float32" if data.dtype.bits == 16 else data.dtype
-        rest = tuple(d for k, d in enumerate(data.shape) if k != at)
+        rest = tuple(d for k, d in enumerate(data.shape) if k != along)
 
         def row(i: Any) -> tuple[PrimExpr, ...]:
-            return tuple(v for k, v in enumerate(i) if k != at)
+            return tuple(v for k, v in enumerate(i) if k != along)
 
         def across(k: Any, i: Any) -> tuple[PrimExpr, ...]:
-            return (*i[:at], k.var, *i[at:])
+            return (*i[:along], k.var, *i[along:])
 
-        k = reduce_axis((0, data.shape[at]), "k")
+        k = reduce_axis((0, data.shape[along]), "k")
         # One width up, too: maxima of 16-bit floats are not taken by vectors.
         top = compute(rest, lambda *i: greatest(cast(wide, data(*across(k, i))), axis=[k]), "top")
 
@@ -421,7 +421,7 @@ def _softmax_te(log: bool) -> Callable[..., Tensor]:
 
         # Nothing is above 0: said so that the shorter formula of exp is taken.
         e = compute(data.shape, lambda *i: tir.exp(Min(shifted(i), const(0, wide))), "exp")
-        r = reduce_axis((0, data.shape[at]), "r")
+        r = reduce_axis((0, data.shape[along]), "r")
         total = compute(rest, lambda *i: te_sum(e(*across(r, i)), axis=[r]), "total")
 
         # One logarithm, or one division, for a row. The greatest element adds 1 to the total, so
@@ -433,8 +433,8 @@ def _softmax_te(log: bool) -> Callable[..., Tensor]:
         )
 
         def value(*i: PrimExpr) -> PrimExpr:
-            made = shifted(i) - whole(*row(i)) if log else e(*i) * whole(*row(i))
-            return cast(data.dtype, made)
+            value_of = shifted(i) - whole(*row(i)) if log else e(*i) * whole(*row(i))
+            return cast(data.dtype, value_of)
 
         return compute(data.shape, value, "softmax")
 

@@ -71,8 +71,8 @@ def _seeded_numpy(data: np.ndarray, seed: Any, *, rate: float) -> tuple[np.ndarr
     uniform = all_ops.random.uniform.op.numpy
     drawn = uniform(data.shape, seed, low=0.0, high=1.0, dtype=DataType("float32"))
     mask = drawn >= np.float32(rate)
-    made = np.where(mask, in_wider(lambda x: x / (1 - rate))(data), 0)
-    return made.astype(data.dtype), mask.astype(data.dtype)
+    result = np.where(mask, in_wider(lambda x: x / (1 - rate))(data), 0)
+    return result.astype(data.dtype), mask.astype(data.dtype)
 
 
 def _drop(builder: LowerBuilder, call: Call) -> Expr:
@@ -83,8 +83,8 @@ def _drop(builder: LowerBuilder, call: Call) -> Expr:
     stays = builder.emit(ops.greater_equal(drawn, rate))
     wide: Any = _as_dtype(builder, data, wide_dtype(info.dtype))
     # Not data * mask: what is dropped is 0, also where data is infinite or NaN.
-    made = builder.emit(ops.where(stays, builder.emit(wide / (1 - rate)), 0.0))
-    return Tuple(tuple(_as_dtype(builder, e, info.dtype) for e in (made, stays)))
+    result = builder.emit(ops.where(stays, builder.emit(wide / (1 - rate)), 0.0))
+    return Tuple(tuple(_as_dtype(builder, e, info.dtype) for e in (result, stays)))
 
 
 def _as_dtype(builder: LowerBuilder, x: Any, dtype: DataType) -> Any:
@@ -122,9 +122,9 @@ def dropout_seeded(data: Expr, seed: Prim, rate: float = 0.5) -> StructInfo:
     """
     _rate(rate)
     info: TensorStructInfo = tensor(data, "data", FLOAT)
-    given = seed.struct_info
-    if isinstance(given, PrimStructInfo):
-        check_kind(given.dtype, "seed", INTEGER)
+    of_seed = seed.struct_info
+    if isinstance(of_seed, PrimStructInfo):
+        check_kind(of_seed.dtype, "seed", INTEGER)
     else:
         tensor(seed, "seed", INTEGER, 0)
     return TupleStructInfo((info, info))

@@ -36,7 +36,7 @@ class Layout(TirLayout):
 
     def sizes(self, shape: Sequence[Any]) -> dict[str, Any]:
         """axis -> its whole size, given the dimensions of a tensor of this layout."""
-        found: dict[str, Any] = {}
+        sizes: dict[str, Any] = {}
         for (letter, block), dim in zip(self.parts, shape):
             if block:
                 text = "layout {layout}: dimension {letter} wanted {b}, got {a}"
@@ -44,8 +44,8 @@ class Layout(TirLayout):
                 words = {"layout": self.name, "letter": letter}
                 want_equal(have, const(block, have.dtype), text, **words)
             else:
-                found[letter] = dim
-        return {a: d * self.blocks[a] if a in self.blocks else d for a, d in found.items()}
+                sizes[letter] = dim
+        return {a: d * self.blocks[a] if a in self.blocks else d for a, d in sizes.items()}
 
     def shape(self, sizes: Mapping[str, Any], name: str = "layout") -> tuple[Any, ...]:
         """The dimensions of a tensor of this layout whose axes have these sizes."""
@@ -78,11 +78,11 @@ class Layout(TirLayout):
 
     def _unblocked(self, order: str) -> list[int]:
         """The permutation that puts the axes in `order`, each followed by its block."""
-        made = []
+        axes = []
         for axis in order:
-            made.append(self.position(axis))
-            made += [k for k, (letter, b) in enumerate(self.parts) if b and letter.upper() == axis]
-        return made
+            axes.append(self.position(axis))
+            axes += [k for k, (letter, b) in enumerate(self.parts) if b and letter.upper() == axis]
+        return axes
 
     # -- graph expressions -------------------------------------------------------------------
 
@@ -126,9 +126,9 @@ def layout_of(name: Any, axes: str, what: str) -> Layout:
     if not isinstance(name, str):
         raise StructInfoError(f"{what}: wanted a layout such as {axes}, got {name!r}")
     try:
-        made = _parsed(name)
+        layout = _parsed(name)
     except StructInfoError as error:
         raise StructInfoError(f"{what}: {error}") from None
-    if sorted(made.plain) != sorted(axes):
+    if sorted(layout.plain) != sorted(axes):
         raise StructInfoError(f"{what}: wanted the axes {axes} in some order, got {name!r}")
-    return made
+    return layout

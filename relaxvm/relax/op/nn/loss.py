@@ -44,10 +44,10 @@ def _cross_entropy_te(predictions: Tensor, labels: Tensor) -> Tensor:
     total = _total(products, "total")
 
     def value() -> PrimExpr:
-        made = const(0, wide) - total()
+        loss = const(0, wide) - total()
         if predictions.ndim > 1:
-            made = made / cast(wide, predictions.shape[0])
-        return cast(predictions.dtype, made)
+            loss = loss / cast(wide, predictions.shape[0])
+        return cast(predictions.dtype, loss)
 
     return compute((), value, "cross_entropy")
 
@@ -109,8 +109,8 @@ def _nll_te(
         """value(class), NaN for a class that there is not, 0 for what is ignored."""
         t = cast("int64", targets(*i))
         inside = And(GE(t, const(0, "int64")), LT(t, cast("int64", classes)))
-        made = if_then_else(inside, value(t), nan)
-        return if_then_else(EQ(t, const(ignore_index, "int64")), zero, made)
+        chosen_value = if_then_else(inside, value(t), nan)
+        return if_then_else(EQ(t, const(ignore_index, "int64")), zero, chosen_value)
 
     def weight(t: PrimExpr) -> PrimExpr:
         return const(1, wide) if weights is None else cast(wide, weights(t))
@@ -124,14 +124,14 @@ def _nll_te(
 
     losses = compute(targets.shape, loss, "losses")
     if reduction == "none":
-        made = losses
+        result = losses
     else:
-        made = _total(losses, "total")
+        result = _total(losses, "total")
         if reduction == "mean":
             shares = compute(targets.shape, lambda *i: chosen(i, weight), "weights")
-            total, share = made, _total(shares, "weight")
-            made = compute((), lambda: total() / share(), "mean")
-    return rounded(made, predictions.dtype)
+            total, share = result, _total(shares, "weight")
+            result = compute((), lambda: total() / share(), "mean")
+    return rounded(result, predictions.dtype)
 
 
 def _nll_numpy(
@@ -161,8 +161,8 @@ def _nll_numpy(
 
 
 def _nll_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
-    made = ops.grad.nll_loss_backward(gy, *call.args, **dict(call.attrs))
-    return made, *(None for _ in call.args[1:])
+    grad = ops.grad.nll_loss_backward(gy, *call.args, **dict(call.attrs))
+    return grad, *(None for _ in call.args[1:])
 
 
 @op("nn.nll_loss", _nll_numpy, te_lower(_nll_te), _nll_grad, _NO_LAYOUT)

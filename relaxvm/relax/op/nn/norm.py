@@ -62,11 +62,11 @@ class _Stats:
 
     def of(self, index: Sequence[PrimExpr]) -> list[PrimExpr]:
         """Where the statistics stand that belong to the element of `x` at `index`."""
-        made = list(index)
+        place = list(index)
         if self.each is not None:
-            i = made[self.channel]
-            made[self.channel] = FloorDiv(i, cast(i.dtype, self.each))
-        return [i for k, i in enumerate(made) if k not in self.axes]
+            i = place[self.channel]
+            place[self.channel] = FloorDiv(i, cast(i.dtype, self.each))
+        return [i for k, i in enumerate(place) if k not in self.axes]
 
     def mean(self, value: Callable[[tuple[PrimExpr, ...]], PrimExpr], name: str) -> Tensor:
         """The mean of ``value(index into x)``."""
@@ -75,14 +75,14 @@ class _Stats:
 
         def total(*index: PrimExpr) -> PrimExpr:
             rest = iter(index)
-            at = [over[k].var if k in over else next(rest) for k in range(self.x.ndim)]
+            place = [over[k].var if k in over else next(rest) for k in range(self.x.ndim)]
             if part is not None and self.each is not None:
-                c = at[self.channel]
-                at[self.channel] = c * cast(c.dtype, self.each) + part.var
+                c = place[self.channel]
+                place[self.channel] = c * cast(c.dtype, self.each) + part.var
             axes = [*over.values(), *([] if part is None else [part])]
             if not axes:
-                return value(tuple(at))
-            return te_sum(value(tuple(at)), axis=axes)
+                return value(tuple(place))
+            return te_sum(value(tuple(place)), axis=axes)
 
         sums = compute(self.shape, total, f"{name}_sum")
         return compute(self.shape, lambda *i: sums(*i) / self.count, name)
@@ -103,24 +103,24 @@ class _Stats:
 
 
 def _affine(
-    stats: _Stats, value: Callable[[Any], PrimExpr], at: Callable[[Any], list[PrimExpr]],
+    stats: _Stats, value: Callable[[Any], PrimExpr], places: Callable[[Any], list[PrimExpr]],
     gamma: Tensor | None, beta: Tensor | None,
 ) -> Tensor:  # fmt: skip
     """value(i) * gamma[at(i)] + beta[at(i)], in the dtype of x."""
 
     def element(*i: PrimExpr) -> PrimExpr:
-        made = value(i)
+        result = value(i)
         if gamma is not None:
-            made = made * cast(stats.wide, gamma(*at(i)))
+            result = result * cast(stats.wide, gamma(*places(i)))
         if beta is not None:
-            made = made + cast(stats.wide, beta(*at(i)))
-        return cast(stats.x.dtype, made)
+            result = result + cast(stats.wide, beta(*places(i)))
+        return cast(stats.x.dtype, result)
 
     return compute(stats.x.shape, element, "normalised")
 
 
 def _te_normalise(
-    stats: _Stats, at: Callable[[Any], list[PrimExpr]], gamma: Tensor | None,
+    stats: _Stats, places: Callable[[Any], list[PrimExpr]], gamma: Tensor | None,
     beta: Tensor | None, epsilon: float,
 ) -> Tensor:  # fmt: skip
     mean, variance = stats.mean_and_variance()
@@ -130,7 +130,7 @@ def _te_normalise(
     def value(i: Any) -> PrimExpr:
         return (stats.read(i) - mean(*stats.of(i))) * factor(*stats.of(i))
 
-    return _affine(stats, value, at, gamma, beta)
+    return _affine(stats, value, places, gamma, beta)
 
 
 # -- numpy ----------------------------------------------------------------------------------------
@@ -168,9 +168,9 @@ def _sum_to(ops: Ops, x: Any, axes: Sequence[int]) -> Any:
     """`x` summed over all axes but `axes`, which come in that order."""
     ndim = x.struct_info.ndim
     others = [k for k in range(ndim) if k not in axes]
-    made = ops.sum(x, axis=others) if others else x
+    total = ops.sum(x, axis=others) if others else x
     order = [sorted(axes).index(a) for a in axes]
-    return made if order == sorted(order) else ops.permute_dims(made, axes=order)
+    return total if order == sorted(order) else ops.permute_dims(total, axes=order)
 
 
 def _normal_grad(ops: Ops, x: Any, g: Any, axes: Sequence[int], epsilon: float) -> tuple[Any, Any]:
@@ -189,12 +189,12 @@ def _normal_grad(ops: Ops, x: Any, g: Any, axes: Sequence[int], epsilon: float) 
 def _want_over(x: KnownTensor, w: KnownTensor, name: str, axes: Any) -> None:
     """`w` has the dimensions that `x` has along `axes`."""
     same_dtype((x, w), ("data", name))
-    at = axes_of(axes, x.ndim, "axes")
-    if w.ndim != len(at):
+    own = axes_of(axes, x.ndim, "axes")
+    if w.ndim != len(own):
         raise StructInfoError(
-            f"{name}: wanted {len(at)} dimensions, one for each of axes {list(at)}, got {w.ndim}"
+            f"{name}: wanted {len(own)} dimensions, one for each of axes {list(own)}, got {w.ndim}"
         )
-    for a, have in zip(at, w.dims):
+    for a, have in zip(own, w.dims):
         text = "{name}: wanted size {b}, as axis {axis} of data; got {a}"
         want_equal(have, x.dims[a], text, name=name, axis=a)
 
@@ -202,11 +202,11 @@ def _want_over(x: KnownTensor, w: KnownTensor, name: str, axes: Any) -> None:
 def _layer_norm_te(
     data: Tensor, gamma: Tensor, beta: Tensor, axes: Any, epsilon: float, center: bool, scale: bool
 ) -> Tensor:
-    at = axes_of(axes, data.ndim, "axes")
-    stats = _Stats(data, at)
+    over = axes_of(axes, data.ndim, "axes")
+    stats = _Stats(data, over)
     return _te_normalise(
         stats,
-        lambda i: [i[a] for a in at],
+        lambda i: [i[a] for a in over],
         gamma if scale else None,
         beta if center else None,
         epsilon,
@@ -217,20 +217,20 @@ def _layer_norm_numpy(
     data: np.ndarray, gamma: np.ndarray, beta: np.ndarray, *, axes: Any, epsilon: float,
     center: bool, scale: bool,
 ) -> np.ndarray:  # fmt: skip
-    at = axes_of(axes, data.ndim, "axes")
-    made = _numpy_normalise(data, at, epsilon)
-    made = made * _spread(gamma, at, data.ndim) if scale else made
-    return made + _spread(beta, at, data.ndim) if center else made
+    over = axes_of(axes, data.ndim, "axes")
+    result = _numpy_normalise(data, over, epsilon)
+    result = result * _spread(gamma, over, data.ndim) if scale else result
+    return result + _spread(beta, over, data.ndim) if center else result
 
 
 def _layer_norm_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x, gamma, beta = call.args
     dims = known_sizes(x, "data")
-    at = axes_of(call.attrs["axes"], len(dims), "axes")
-    g = gy * _with_axes(ops, gamma, at, dims) if call.attrs["scale"] else gy
-    gx, normal = _normal_grad(ops, x, g, at, call.attrs["epsilon"])
-    ggamma = _sum_to(ops, gy * normal, at) if call.attrs["scale"] else ops.zeros_like(gamma)
-    gbeta = _sum_to(ops, gy, at) if call.attrs["center"] else ops.zeros_like(beta)
+    over = axes_of(call.attrs["axes"], len(dims), "axes")
+    g = gy * _with_axes(ops, gamma, over, dims) if call.attrs["scale"] else gy
+    gx, normal = _normal_grad(ops, x, g, over, call.attrs["epsilon"])
+    ggamma = _sum_to(ops, gy * normal, over) if call.attrs["scale"] else ops.zeros_like(gamma)
+    gbeta = _sum_to(ops, gy, over) if call.attrs["center"] else ops.zeros_like(beta)
     return gx, ggamma, gbeta
 
 
@@ -241,17 +241,17 @@ def _layer_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr
     if not training or not is_known(info):
         return None
     dims = known_sizes(x, "data")
-    at = list(axes_of(call.attrs["axes"], len(dims), "axes"))
+    over = list(axes_of(call.attrs["axes"], len(dims), "axes"))
     ops = all_ops
-    mean = builder.emit(ops.mean(x, axis=at, keepdims=True))
+    mean = builder.emit(ops.mean(x, axis=over, keepdims=True))
     away = builder.emit(ops.subtract(x, mean))
-    variance = builder.emit(ops.mean(ops.multiply(away, away), axis=at, keepdims=True))
-    made = ops.multiply(away, ops.rsqrt(ops.add(variance, call.attrs["epsilon"])))
+    variance = builder.emit(ops.mean(ops.multiply(away, away), axis=over, keepdims=True))
+    result = ops.multiply(away, ops.rsqrt(ops.add(variance, call.attrs["epsilon"])))
     if call.attrs["scale"]:
-        made = ops.multiply(builder.emit(made), _with_axes(ops, gamma, at, dims))
+        result = ops.multiply(builder.emit(result), _with_axes(ops, gamma, over, dims))
     if call.attrs["center"]:
-        made = ops.add(builder.emit(made), _with_axes(ops, beta, at, dims))
-    return made
+        result = ops.add(builder.emit(result), _with_axes(ops, beta, over, dims))
+    return result
 
 
 @op(
@@ -283,35 +283,35 @@ def layer_norm(
 
 
 def _rms_norm_te(data: Tensor, weight: Tensor, axes: Any, epsilon: float) -> Tensor:
-    at = axes_of(axes, data.ndim, "axes")
-    stats = _Stats(data, at)
+    over = axes_of(axes, data.ndim, "axes")
+    stats = _Stats(data, over)
     square = stats.mean(lambda i: stats.read(i) * stats.read(i), "square")
     small = const(epsilon, stats.wide)
     factor = compute(stats.shape, lambda *i: tir.rsqrt(square(*i) + small), "factor")
     return _affine(
         stats,
         lambda i: stats.read(i) * factor(*stats.of(i)),
-        lambda i: [i[a] for a in at],
+        lambda i: [i[a] for a in over],
         weight,
         None,
     )
 
 
 def _rms_norm_numpy(data: np.ndarray, weight: np.ndarray, *, axes: Any, epsilon: float) -> Any:
-    at = axes_of(axes, data.ndim, "axes")
-    return data / np.sqrt(_mean(data * data, at) + epsilon) * _spread(weight, at, data.ndim)
+    over = axes_of(axes, data.ndim, "axes")
+    return data / np.sqrt(_mean(data * data, over) + epsilon) * _spread(weight, over, data.ndim)
 
 
 def _rms_norm_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     x: Any = call.args[0]
     weight = call.args[1]
     dims = known_sizes(x, "data")
-    at = list(axes_of(call.attrs["axes"], len(dims), "axes"))
-    factor = ops.rsqrt(ops.mean(x * x, axis=at, keepdims=True) + call.attrs["epsilon"])
+    over = list(axes_of(call.attrs["axes"], len(dims), "axes"))
+    factor = ops.rsqrt(ops.mean(x * x, axis=over, keepdims=True) + call.attrs["epsilon"])
     normal = x * factor
-    g = gy * _with_axes(ops, weight, at, dims)
-    gx = (g - normal * ops.mean(g * normal, axis=at, keepdims=True)) * factor
-    return gx, _sum_to(ops, gy * normal, at)
+    g = gy * _with_axes(ops, weight, over, dims)
+    gx = (g - normal * ops.mean(g * normal, axis=over, keepdims=True)) * factor
+    return gx, _sum_to(ops, gy * normal, over)
 
 
 @op("nn.rms_norm", in_wider(_rms_norm_numpy), te_lower(_rms_norm_te), _rms_norm_grad)
@@ -336,15 +336,15 @@ def _want_channels(
     x = tensor(data, "data", FLOAT)
     if axes is None:
         raise StructInfoError("axes: wanted an int or several, got None")
-    at = axis_of(channel_axis, x.ndim, "channel_axis")
-    if at in axes_of(axes, x.ndim, "axes"):
-        raise StructInfoError(f"axes: the channel axis {at} is among them: {axes}")
+    along = axis_of(channel_axis, x.ndim, "channel_axis")
+    if along in axes_of(axes, x.ndim, "axes"):
+        raise StructInfoError(f"axes: the channel axis {along} is among them: {axes}")
     for name, e in others.items():
         w = tensor(e, name, FLOAT, 1)
         same_dtype((x, w), ("data", name))
         text = "{name}: wanted size {b}, as the channels; got {a}"
-        want_equal(w.dims[0], x.dims[at], text, name=name)
-    return x, x.dims[at]
+        want_equal(w.dims[0], x.dims[along], text, name=name)
+    return x, x.dims[along]
 
 
 def _grouped_te(
@@ -364,15 +364,15 @@ def _grouped_numpy(
     epsilon: float, center: bool, scale: bool, num_groups: int | None = None,
 ) -> np.ndarray:  # fmt: skip
     c = axis_of(channel_axis, data.ndim)
-    at = axes_of(axes, data.ndim, "axes")
+    others = axes_of(axes, data.ndim, "axes")
     if num_groups is None:
-        made = _numpy_normalise(data, at, epsilon)
+        result = _numpy_normalise(data, others, epsilon)
     else:
         split = (*data.shape[:c], num_groups, data.shape[c] // num_groups, *data.shape[c + 1 :])
-        over = (c + 1, *(a + (a > c) for a in at))
-        made = _numpy_normalise(data.reshape(split), over, epsilon).reshape(data.shape)
-    made = made * _spread(gamma, (c,), data.ndim) if scale else made
-    return made + _spread(beta, (c,), data.ndim) if center else made
+        over = (c + 1, *(a + (a > c) for a in others))
+        result = _numpy_normalise(data.reshape(split), over, epsilon).reshape(data.shape)
+    result = result * _spread(gamma, (c,), data.ndim) if scale else result
+    return result + _spread(beta, (c,), data.ndim) if center else result
 
 
 def _grouped_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -496,10 +496,10 @@ def _batch_norm_numpy(
         variance = _mean((x - mean) ** 2, over)
         new_mean = old_mean * (1 - momentum) + mean.reshape(-1) * momentum
         new_var = old_var * (1 - momentum) + variance.reshape(-1) * momentum
-    made = (x - mean) / np.sqrt(variance + epsilon)
-    made = made * _spread(gamma, (c,), x.ndim) if scale else made
-    made = made + _spread(beta, (c,), x.ndim) if center else made
-    return tuple(a.astype(kind) for a in (made, new_mean, new_var))
+    result = (x - mean) / np.sqrt(variance + epsilon)
+    result = result * _spread(gamma, (c,), x.ndim) if scale else result
+    result = result + _spread(beta, (c,), x.ndim) if center else result
+    return tuple(a.astype(kind) for a in (result, new_mean, new_var))
 
 
 def _batch_norm_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
@@ -553,18 +553,18 @@ def _batch_norm_parts(builder: LowerBuilder, call: Call, training: bool) -> Expr
     else:
         away = builder.emit(ops.subtract(x, _with_axes(ops, mean, [c], dims)))
     root = ops.sqrt(ops.add(_with_axes(ops, variance, [c], dims), attrs["epsilon"]))
-    made = builder.emit(ops.divide(away, root))
+    result = builder.emit(ops.divide(away, root))
     if attrs["scale"]:
-        made = builder.emit(ops.multiply(made, _with_axes(ops, gamma, [c], dims)))
+        result = builder.emit(ops.multiply(result, _with_axes(ops, gamma, [c], dims)))
     if attrs["center"]:
-        made = builder.emit(ops.add(made, _with_axes(ops, beta, [c], dims)))
+        result = builder.emit(ops.add(result, _with_axes(ops, beta, [c], dims)))
     if training:
         rate = attrs["momentum"]
         moving_mean, moving_var = (
             builder.emit(ops.add(ops.multiply(old, 1.0 - rate), ops.multiply(new, rate)))
             for old, new in ((moving_mean, mean), (moving_var, variance))
         )
-    return Tuple((made, moving_mean, moving_var))
+    return Tuple((result, moving_mean, moving_var))
 
 
 @op(

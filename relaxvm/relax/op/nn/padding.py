@@ -45,16 +45,16 @@ def _pad_settings(values: dict[str, Any]) -> None:
         # The order they once had: pad(data, pad_width, pad_value, pad_mode).
         values["pad_mode"] = value if isinstance(value, str) else "constant"
         values["pad_value"] = mode
-    given = values["pad_width"]
-    if isinstance(given, (tuple, list)) and all(isinstance(p, (tuple, list)) for p in given):
-        given = tuple(v for p in given for v in p)
-    if not isinstance(given, (tuple, list)) or len(given) % 2:
+    width = values["pad_width"]
+    if isinstance(width, (tuple, list)) and all(isinstance(p, (tuple, list)) for p in width):
+        width = tuple(v for p in width for v in p)
+    if not isinstance(width, (tuple, list)) or len(width) % 2:
         raise StructInfoError(
-            f"pad_width: wanted (before, after) of each axis, one after the other; got {given!r}"
+            f"pad_width: wanted (before, after) of each axis, one after the other; got {width!r}"
         )
-    if not all(type(v) is int and 0 <= v < 2**31 for v in given):
-        raise StructInfoError(f"pad_width: wanted ints >= 0 and < 2**31, got {list(given)}")
-    values["pad_width"] = tuple(given)
+    if not all(type(v) is int and 0 <= v < 2**31 for v in width):
+        raise StructInfoError(f"pad_width: wanted ints >= 0 and < 2**31, got {list(width)}")
+    values["pad_width"] = tuple(width)
     mode = values["pad_mode"]
     values["pad_mode"] = _OTHER_NAMES.get(mode, mode) if isinstance(mode, str) else mode
 
@@ -63,17 +63,17 @@ def _pad_te(data: Tensor, pad_width: Any, pad_mode: str, pad_value: float) -> Te
     before, after = _widths(pad_width, data.ndim)
     fill = const(pad_value, data.dtype)
     if pad_mode == "constant" or not any(pad_width):
-        made = te_pad(data, before, after, fill)
-        return made if made is not data else compute(data.shape, lambda *i: data(*i), "padded")
+        filled = te_pad(data, before, after, fill)
+        return filled if filled is not data else compute(data.shape, lambda *i: data(*i), "padded")
 
     def source(i: PrimExpr, size: PrimExpr, b: int) -> PrimExpr:
-        at, zero, one = i - b, const(0, i.dtype), const(1, i.dtype)
+        place, zero, one = i - b, const(0, i.dtype), const(1, i.dtype)
         if pad_mode == "replicate":
-            return Min(Max(at, zero), size - one)
+            return Min(Max(place, zero), size - one)
         if pad_mode == "circular":
-            return FloorMod(at, size)
+            return FloorMod(place, size)
         period = Max((size - one) * 2, one)
-        folded = FloorMod(at, period)
+        folded = FloorMod(place, period)
         return Select(LT(folded, size), folded, period - folded)
 
     def value(*index: PrimExpr) -> PrimExpr:
@@ -124,14 +124,14 @@ def _pad_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
 def _sources(ops: Ops, size: PrimExpr, before: int, after: int, mode: str) -> Any:
     """Which element of an axis of `size` each element of the padded axis repeats."""
     many = PrimValue(simple(size + (before + after)))
-    at = ops.arange(PrimValue(const(0, "int64")), many, PrimValue(const(1, "int64")), "int64")
-    at, whole = at - before, PrimValue(size)
+    place = ops.arange(PrimValue(const(0, "int64")), many, PrimValue(const(1, "int64")), "int64")
+    place, whole = place - before, PrimValue(size)
     if mode == "replicate":
-        return ops.minimum(ops.maximum(at, 0), PrimValue(simple(size - 1)))
+        return ops.minimum(ops.maximum(place, 0), PrimValue(simple(size - 1)))
     if mode == "circular":
-        return ops.floor_mod(at, whole)
+        return ops.floor_mod(place, whole)
     period = PrimValue(simple(Max((size - 1) * 2, const(1, "int64"))))
-    folded = ops.floor_mod(at, period)
+    folded = ops.floor_mod(place, period)
     return ops.where(ops.less(folded, whole), folded, ops.subtract(period, folded))
 
 
@@ -238,14 +238,14 @@ def _d2s_te(data: Tensor, block_size: int, layout: str, mode: str) -> Tensor:
     sizes = lay.sizes(data.shape)
     out = {**sizes, "C": simple(sizes["C"] // (b * b)), "H": sizes["H"] * b, "W": sizes["W"] * b}
 
-    def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        f = const(b, at["H"].dtype)
-        place = FloorMod(at["H"], f) * f + FloorMod(at["W"], f)
+    def value(index: dict[str, PrimExpr]) -> PrimExpr:
+        f = const(b, index["H"].dtype)
+        place = FloorMod(index["H"], f) * f + FloorMod(index["W"], f)
         if mode == "DCR":
-            channel = place * out["C"] + at["C"]
+            channel = place * out["C"] + index["C"]
         else:
-            channel = at["C"] * (f * f) + place
-        source = {**at, "C": channel, "H": FloorDiv(at["H"], f), "W": FloorDiv(at["W"], f)}
+            channel = index["C"] * (f * f) + place
+        source = {**index, "C": channel, "H": FloorDiv(index["H"], f), "W": FloorDiv(index["W"], f)}
         return data(*lay.index(source))
 
     return lay.compute(out, value, "depth_to_space")
@@ -257,10 +257,10 @@ def _d2s_numpy(data: np.ndarray, *, block_size: int, layout: str, mode: str) -> 
     n, c, h, w = x.shape
     c //= b * b
     if mode == "DCR":
-        made = x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2)
+        result = x.reshape(n, b, b, c, h, w).transpose(0, 3, 4, 1, 5, 2)
     else:
-        made = x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
-    return lay.from_plain(made.reshape(n, c, h * b, w * b), "NCHW")
+        result = x.reshape(n, c, b, b, h, w).transpose(0, 1, 4, 2, 5, 3)
+    return lay.from_plain(result.reshape(n, c, h * b, w * b), "NCHW")
 
 
 def _d2s_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
@@ -306,14 +306,14 @@ def _s2d_te(data: Tensor, block_size: int, layout: str) -> Tensor:
         "W": simple(sizes["W"] // b),
     }
 
-    def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        f = const(b, at["H"].dtype)
-        place, channel = FloorDiv(at["C"], sizes["C"]), FloorMod(at["C"], sizes["C"])
+    def value(index: dict[str, PrimExpr]) -> PrimExpr:
+        f = const(b, index["H"].dtype)
+        place, channel = FloorDiv(index["C"], sizes["C"]), FloorMod(index["C"], sizes["C"])
         source = {
-            "N": at["N"],
+            "N": index["N"],
             "C": channel,
-            "H": at["H"] * f + FloorDiv(place, f),
-            "W": at["W"] * f + FloorMod(place, f),
+            "H": index["H"] * f + FloorDiv(place, f),
+            "W": index["W"] * f + FloorMod(place, f),
         }
         return data(*lay.index(source))
 
@@ -324,8 +324,8 @@ def _s2d_numpy(data: np.ndarray, *, block_size: int, layout: str) -> np.ndarray:
     lay, b = layout_of(layout, "NCHW", "layout"), block_size
     x = lay.to_plain(data, "NCHW")
     n, c, h, w = x.shape
-    made = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
-    return lay.from_plain(made.reshape(n, c * b * b, h // b, w // b), "NCHW")
+    result = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    return lay.from_plain(result.reshape(n, c * b * b, h // b, w // b), "NCHW")
 
 
 @op(

@@ -51,26 +51,26 @@ class _Axes:
         return [reduce_axis((0, w.reach(k, n, m)), f"r{a.lower()}") for k, a, n, m in self._each()]
 
     def place(
-        self, at: dict[str, PrimExpr], taps: list[Any]
+        self, index: dict[str, PrimExpr], taps: list[Any]
     ) -> tuple[dict[str, PrimExpr], PrimExpr | None]:
-        """Where the element `taps` of the window `at` is, and whether it is (None: always)."""
-        source, inside = dict(at), []
+        """Where the element `taps` of the window `index` is, and whether it is (None: always)."""
+        source, inside = dict(index), []
         for k, a, n, m in self._each():
-            source[a], more = self.windows.place(k, at[a], taps[k].var, n, m)
+            source[a], more = self.windows.place(k, index[a], taps[k].var, n, m)
             inside += more
         return source, all_of(*inside) if inside else None
 
     def number(self, taps: list[PrimExpr]) -> PrimExpr:
         """The place of an element among all of a window."""
-        made: PrimExpr = const(0, "int64")
+        number: PrimExpr = const(0, "int64")
         for (k, _, n, m), tap in zip(self._each(), taps):
-            made = made * self.windows.reach(k, n, m) + tap
-        return made
+            number = number * self.windows.reach(k, n, m) + tap
+        return number
 
-    def divisor(self, at: dict[str, PrimExpr]) -> PrimExpr:
+    def divisor(self, index: dict[str, PrimExpr]) -> PrimExpr:
         count: PrimExpr = const(1, "int64")
         for k, a, n, m in self._each():
-            count = count * cast("int64", self.windows.divisor(k, at[a], n, m))
+            count = count * cast("int64", self.windows.divisor(k, index[a], n, m))
         return Max(count, const(1, "int64"))
 
     def divisors(self) -> Callable[[dict[str, PrimExpr]], PrimExpr]:
@@ -82,20 +82,20 @@ class _Axes:
         tables: dict[str, Tensor] = {}
 
         def count(k: int, i: PrimExpr, n: Any, m: Any) -> PrimExpr:
-            made = self.windows.divisor(k, i, n, m)
-            return cast(dtype, Max(made, const(1, made.dtype)))
+            count_of = self.windows.divisor(k, i, n, m)
+            return cast(dtype, Max(count_of, const(1, count_of.dtype)))
 
         for k, a, n, m in self._each():
-            if isinstance(made := simple(count(k, Var("i", "int64"), n, m)), IntImm):
-                whole = whole * made
+            if isinstance(count_of := simple(count(k, Var("i", "int64"), n, m)), IntImm):
+                whole = whole * count_of
             else:
                 tables[a] = compute((m,), lambda i, k=k, n=n, m=m: count(k, i, n, m), f"count_{a}")
 
-        def divisor(at: dict[str, PrimExpr]) -> PrimExpr:
-            made = whole
+        def divisor(index: dict[str, PrimExpr]) -> PrimExpr:
+            count_of = whole
             for a, table in tables.items():
-                made = made * table(at[a])
-            return made
+                count_of = count_of * table(index[a])
+            return count_of
 
         return divisor
 
@@ -136,13 +136,13 @@ def pool_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
         axes = _Axes(w, have, {**have, **dict(zip(w.spatial, map(simple, counts)))})
         taps = axes.taps()
 
-        def best(at: dict[str, PrimExpr]) -> PrimExpr:
-            source, inside = axes.place(at, taps)
+        def best(index: dict[str, PrimExpr]) -> PrimExpr:
+            source, inside = axes.place(index, taps)
             value = data(*w.data.index(source))
             return greatest(_or(inside, value, infinite(data.dtype, -1)), axis=taps)
 
-        def total(at: dict[str, PrimExpr]) -> PrimExpr:
-            source, inside = axes.place(at, taps)
+        def total(index: dict[str, PrimExpr]) -> PrimExpr:
+            source, inside = axes.place(index, taps)
             value = cast(axes.sum_dtype(data.dtype), data(*w.data.index(source)))
             return te_sum(_or(inside, value, const(0, value.dtype)), axis=taps)
 
@@ -165,27 +165,26 @@ def backward_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
         w = settings(attrs)
         axes = _Axes(w, w.data.sizes(data.shape), w.out.sizes(g.shape))
         wide = wide_dtype(data.dtype)
-        found = None if average else _winners(axes, data)
+        winner = None if average else _winners(axes, data)
         over = [
             reduce_axis((0, w.holders(k, n, m)), f"w{a.lower()}") for k, a, n, m in axes._each()
         ]
 
-        def value(at: dict[str, PrimExpr]) -> PrimExpr:
-            window, taps, inside = dict(at), [], []
+        def value(index: dict[str, PrimExpr]) -> PrimExpr:
+            window, taps, inside = dict(index), [], []
             for k, a, n, m in axes._each():
-                window[a], tap, more = w.holder(k, at[a], over[k].var, n, m)
+                window[a], tap, more = w.holder(k, index[a], over[k].var, n, m)
                 taps.append(tap)
                 inside += more
-            given = cast(wide, g(*w.out.index(window)))
-            if found is None:
-                given = given / cast(wide, axes.divisor(window))
+            grad = cast(wide, g(*w.out.index(window)))
+            if winner is None:
+                grad = grad / cast(wide, axes.divisor(window))
             else:
-                first = found(*(window[a] for a in f"NC{w.spatial}"))
-                given = Select(first.equal(axes.number(taps)), given, const(0, wide))
-            return te_sum(if_then_else(all_of(*inside), given, const(0, wide)), axis=over)
+                first = winner(*(window[a] for a in f"NC{w.spatial}"))
+                grad = Select(first.equal(axes.number(taps)), grad, const(0, wide))
+            return te_sum(if_then_else(all_of(*inside), grad, const(0, wide)), axis=over)
 
-        made = w.data.compute(axes.have, value, "pool_backward")
-        return rounded(made, data.dtype)
+        return rounded(w.data.compute(axes.have, value, "pool_backward"), data.dtype)
 
     return build
 
@@ -217,8 +216,8 @@ def _winners(axes: _Axes, data: Tensor) -> Tensor:
         number = axes.number([t.var for t in taps])
         return _first_greatest((cast("int64", number), element), axis=taps, where=inside)
 
-    made: Tensor = compute(tuple(axes.made[a] for a in order), winner, "winner")[0]
-    return made
+    winners: Tensor = compute(tuple(axes.made[a] for a in order), winner, "winner")[0]
+    return winners
 
 
 # -- meaning --------------------------------------------------------------------------------------
@@ -229,21 +228,21 @@ def _taps(positions: list[np.ndarray]) -> Iterator[tuple[tuple[np.ndarray, ...],
     is.
     """
     for tap in itertools.product(*(range(p.shape[1]) for p in positions)):
-        at = [p[:, t] for p, t in zip(positions, tap)]
-        yield np.ix_(*(np.maximum(p, 0) for p in at)), _outer([p >= 0 for p in at])
+        places = [p[:, t] for p, t in zip(positions, tap)]
+        yield np.ix_(*(np.maximum(p, 0) for p in places)), _outer([p >= 0 for p in places])
 
 
-def _read(x: np.ndarray, at: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
+def _read(x: np.ndarray, place: tuple[np.ndarray, ...], shape: tuple[int, ...]) -> np.ndarray:
     """One element of every window; an axis without places has none."""
-    index: Any = (..., *at)
+    index: Any = (..., *place)
     return x[index] if 0 not in x.shape[2:] else np.zeros(shape, x.dtype)
 
 
 def _outer(flags: list[np.ndarray]) -> np.ndarray:
-    made = np.ones((1,) * len(flags), bool)
+    result = np.ones((1,) * len(flags), bool)
     for k, flag in enumerate(flags):
-        made = made & flag.reshape([-1 if j == k else 1 for j in range(len(flags))])
-    return made
+        result = result & flag.reshape([-1 if j == k else 1 for j in range(len(flags))])
+    return result
 
 
 def _positions(w: Windows, sizes: tuple[int, ...]) -> list[np.ndarray]:
@@ -254,11 +253,11 @@ def _positions(w: Windows, sizes: tuple[int, ...]) -> list[np.ndarray]:
 
 
 def _divisor(w: Windows, sizes: tuple[int, ...]) -> np.ndarray:
-    made = np.ones((1,) * len(sizes), "int64")
+    result = np.ones((1,) * len(sizes), "int64")
     for k, (n, m) in enumerate(zip(sizes, w.counts([int(s) for s in sizes]))):
         shape = [-1 if j == k else 1 for j in range(len(sizes))]
-        made = made * w.divisors(k, n, m).reshape(shape)
-    return np.maximum(made, 1)
+        result = result * w.divisors(k, n, m).reshape(shape)
+    return np.maximum(result, 1)
 
 
 def _numpy_average(total: np.ndarray, count: np.ndarray, kind: np.dtype) -> np.ndarray:
@@ -284,16 +283,16 @@ def pool_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarray]:
         # One width up, as sums of 16-bit floats and integers are kept.
         wide = {"float16": "float32", "float32": "float64"}.get(kind.name)
         wide = wide or ("int64" if kind.kind in "iu" else kind.name)
-        made = np.zeros(shape, wide) if average else np.full(shape, _lowest(kind), kind)
-        for at, there in _taps(positions):
-            value = _read(x, at, shape)
+        result = np.zeros(shape, wide) if average else np.full(shape, _lowest(kind), kind)
+        for place, there in _taps(positions):
+            value = _read(x, place, shape)
             if average:
-                made = made + np.where(there, value.astype(wide), 0)
+                result = result + np.where(there, value.astype(wide), 0)
             else:
-                made = np.maximum(made, np.where(there, value, np.asarray(_lowest(kind), kind)))
+                result = np.maximum(result, np.where(there, value, np.asarray(_lowest(kind), kind)))
         if average:
-            made = _numpy_average(made, _divisor(w, x.shape[2:]), kind)
-        return w.out.from_plain(made, order)
+            result = _numpy_average(result, _divisor(w, x.shape[2:]), kind)
+        return w.out.from_plain(result, order)
 
     return meaning
 
@@ -308,15 +307,15 @@ def backward_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarra
         wide = np.float32 if x.dtype == np.float16 else np.float64
         g = w.out.to_plain(np.asarray(output_grad), order).astype(wide)
         positions = _positions(w, x.shape[2:])
-        made = np.zeros(x.shape, wide)
+        result = np.zeros(x.shape, wide)
         if average:
             g = g / _divisor(w, x.shape[2:])
         first = None if average else _numpy_winners(x, g.shape, positions)
-        for number, (at, there) in enumerate(_taps(positions) if made.size else ()):
+        for number, (place, there) in enumerate(_taps(positions) if result.size else ()):
             mine = there if first is None else there & (first == number)
-            index: Any = (slice(None), slice(None), *at)
-            np.add.at(made, index, np.where(mine, g, 0))
-        return w.data.from_plain(made, order).astype(x.dtype)
+            index: Any = (slice(None), slice(None), *place)
+            np.add.at(result, index, np.where(mine, g, 0))
+        return w.data.from_plain(result, order).astype(x.dtype)
 
     return meaning
 
@@ -326,8 +325,8 @@ def _numpy_winners(
 ) -> np.ndarray:
     """Which element of each window is the first greatest, or the first NaN; -1 if there is none."""
     first, best = np.full(shape, -1), np.full(shape, -np.inf, x.dtype)
-    for number, (at, there) in enumerate(_taps(positions)):
-        value = _read(x, at, shape)
+    for number, (place, there) in enumerate(_taps(positions)):
+        value = _read(x, place, shape)
         better = (value > best) | (np.isnan(value) & ~np.isnan(best)) | (first < 0)
         takes = there & better
         first, best = np.where(takes, number, first), np.where(takes, value, best)

@@ -74,18 +74,18 @@ class Pool:
     def holder(
         self, k: int, place: PrimExpr, nth: PrimExpr, size: PrimExpr, count: PrimExpr
     ) -> tuple[PrimExpr, PrimExpr, list[PrimExpr]]:
-        at = place + self.before[k]
-        stride, step = const(self.strides[k], at.dtype), const(self.dilation[k], at.dtype)
-        window = FloorDiv(at, stride) - nth
-        away = at - window * stride
+        padded = place + self.before[k]
+        stride, step = const(self.strides[k], padded.dtype), const(self.dilation[k], padded.dtype)
+        window = FloorDiv(padded, stride) - nth
+        away = padded - window * stride
         tap = FloorDiv(away, step)
         inside: list[PrimExpr] = [
-            GE(window, const(0, at.dtype)),
+            GE(window, const(0, padded.dtype)),
             LT(window, count),
-            LT(tap, const(self.size[k], at.dtype)),
+            LT(tap, const(self.size[k], padded.dtype)),
         ]
         if self.dilation[k] > 1:
-            inside.append(EQ(FloorMod(away, step), const(0, at.dtype)))
+            inside.append(EQ(FloorMod(away, step), const(0, padded.dtype)))
         return window, tap, inside
 
     def divisor(self, k: int, window: PrimExpr, size: PrimExpr, count: PrimExpr) -> PrimExpr:
@@ -104,8 +104,8 @@ class Pool:
     def positions(self, k: int, size: int, count: int) -> np.ndarray:
         """[windows, taps], -1 for a place in the padding."""
         starts = np.arange(count)[:, None] * self.strides[k] - self.before[k]
-        made = starts + np.arange(self.size[k]) * self.dilation[k]
-        return np.where((made >= 0) & (made < size), made, -1)
+        places = starts + np.arange(self.size[k]) * self.dilation[k]
+        return np.where((places >= 0) & (places < size), places, -1)
 
     def divisors(self, k: int, size: int, count: int) -> np.ndarray:
         first, last = (-self.before[k], size + self.after[k]) if self.include_pad else (0, size)
@@ -166,8 +166,8 @@ class Parts:
         """[windows, taps], -1 behind the end of a part that is shorter than another."""
         i = np.arange(count)
         begin, end = i * size // max(count, 1), -(-(i + 1) * size // max(count, 1))
-        made = begin[:, None] + np.arange(max((end - begin).max(initial=0), 0))
-        return np.where(made < end[:, None], made, -1)
+        places = begin[:, None] + np.arange(max((end - begin).max(initial=0), 0))
+        return np.where(places < end[:, None], places, -1)
 
     def divisors(self, k: int, size: int, count: int) -> np.ndarray:
         return np.count_nonzero(self.positions(k, size, count) >= 0, axis=1)
@@ -224,9 +224,9 @@ def layouts(ndim: int, attrs: dict[str, Any]) -> tuple[str, Layout, Layout]:
         attrs["out_layout"] = attrs["layout"]
     data = layout_of(attrs["layout"], f"NC{spatial}", "layout")
     out = layout_of(attrs["out_layout"], f"NC{spatial}", "out_layout")
-    for made, name in ((data, "layout"), (out, "out_layout")):
-        if any(a in made.blocks for a in spatial):
-            raise StructInfoError(f"{name}: wanted only C or N in blocks, got {made.name}")
+    for lay, name in ((data, "layout"), (out, "out_layout")):
+        if any(a in lay.blocks for a in spatial):
+            raise StructInfoError(f"{name}: wanted only C or N in blocks, got {lay.name}")
     return spatial, data, out
 
 

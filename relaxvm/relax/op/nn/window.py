@@ -24,20 +24,20 @@ _MOST = 2**31 - 1
 
 def _ints(value: Any, least: int) -> tuple[int, ...] | None:
     """An int or several as a tuple; None if one is no int, less than `least` or too great."""
-    given = (value,) if isinstance(value, int) else value
-    good = isinstance(given, tuple) and all(type(v) is int and least <= v <= _MOST for v in given)
-    return given if good else None
+    ints = (value,) if isinstance(value, int) else value
+    good = isinstance(ints, tuple) and all(type(v) is int and least <= v <= _MOST for v in ints)
+    return ints if good else None
 
 
 def spread(value: Any, count: int, name: str, least: int = 1) -> tuple[int, ...]:
     """An int, or one or `count` of them, as `count` ints that are at least `least`."""
-    given = _ints(value, least)
-    if given is None or len(given) not in (1, count):
+    ints = _ints(value, least)
+    if ints is None or len(ints) not in (1, count):
         wanted = "an int" if count == 1 else f"an int or {count} ints"
         raise StructInfoError(
             f"{name}: wanted {wanted}, each >= {least} and < 2**31; got {value!r}"
         )
-    return given * count if len(given) == 1 else given
+    return ints * count if len(ints) == 1 else ints
 
 
 def padding_of(value: Any, count: int, name: str = "padding") -> tuple[int, ...]:
@@ -45,14 +45,14 @@ def padding_of(value: Any, count: int, name: str = "padding") -> tuple[int, ...]
 
     value  one int for all sides, one for both sides of each axis, or all of them
     """
-    given = _ints(value, 0)
-    if given is None or len(given) not in (1, count, 2 * count):
+    ints = _ints(value, 0)
+    if ints is None or len(ints) not in (1, count, 2 * count):
         sizes = sorted({1, count, 2 * count})
         wanted = " or ".join(map(str, sizes))
         raise StructInfoError(f"{name}: wanted {wanted} ints, each >= 0 and < 2**31; got {value!r}")
-    if len(given) == 1:
-        return given * (2 * count)
-    return given * 2 if len(given) == count else given
+    if len(ints) == 1:
+        return ints * (2 * count)
+    return ints * 2 if len(ints) == count else ints
 
 
 def padding_words(count: int) -> str:
@@ -94,11 +94,11 @@ def window_count(
 
 def positive_dim(dim: PrimExpr, why: str) -> PrimExpr:
     """`dim` simplified. Raises StructInfoError if it is known to be negative."""
-    made = simple(dim)
-    value = static(made)
+    result = simple(dim)
+    value = static(result)
     if value is not None and value < 0:
         raise StructInfoError(f"{why}: the result would have size {value}; enlarge data or padding")
-    return made
+    return result
 
 
 def text_of(dim: Any) -> str:

@@ -165,8 +165,8 @@ def quantize(
     for scale and zero point.
     """
     scale, zero = _pair(output_scale, output_zero_point, "output")
-    made: Call = ops.quantize(data, scale, zero, axis=axis, out_dtype=out_dtype)
-    return made
+    call: Call = ops.quantize(data, scale, zero, axis=axis, out_dtype=out_dtype)
+    return call
 
 
 def dequantize(
@@ -180,8 +180,8 @@ def dequantize(
     for scale and zero point.
     """
     scale, zero = _pair(input_scale, input_zero_point, "input")
-    made: Call = ops.dequantize(data, scale, zero, axis=axis, out_dtype=out_dtype)
-    return made
+    call: Call = ops.dequantize(data, scale, zero, axis=axis, out_dtype=out_dtype)
+    return call
 
 
 def _pair(scale: Any, zero_point: Any, whose: str) -> list[Any]:

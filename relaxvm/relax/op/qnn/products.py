@@ -139,12 +139,12 @@ def _convolution(
         return getattr(ops.nn, name)(left, right, **attrs)
     zeros = _zero_of(zx, x.dtype), _zero_of(zw, w.dtype)
     out_layout = attrs.pop("out_layout") or attrs["data_layout"]
-    made = ops.conv2d_integer(data, weight, *zeros, **attrs)
+    sums = ops.conv2d_integer(data, weight, *zeros, **attrs)
     if out_layout == attrs["data_layout"]:
-        return made
+        return sums
     if sorted(out_layout) != sorted(attrs["data_layout"]):
         raise StructInfoError(f"out_layout: wanted the letters of NCHW, got {out_layout!r}")
-    return ops.permute_dims(made, axes=[attrs["data_layout"].index(c) for c in out_layout])
+    return ops.permute_dims(sums, axes=[attrs["data_layout"].index(c) for c in out_layout])
 
 
 def _conv(ndim: int) -> Operator[...]:

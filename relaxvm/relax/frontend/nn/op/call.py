@@ -127,8 +127,8 @@ def extern(name: str, args: Any, out: Any) -> Any:
     args  tensors, numbers, scalar expressions and texts
     out   `Tensor.placeholder(shape, dtype)` for each output
     """
-    given = [_packed_arg(a, f"extern {name}: argument {i}") for i, a in enumerate(_listed(args))]
-    call = call_dps_packed(name, given, _out(out, f"extern {name}"))
+    operands = [_packed_arg(a, f"extern {name}: argument {i}") for i, a in enumerate(_listed(args))]
+    call = call_dps_packed(name, operands, _out(out, f"extern {name}"))
     return wrap_nested(call, name.replace(".", "_"))
 
 
@@ -158,8 +158,8 @@ def debug_func(name: str, *args: Any, _line_info: str | None = None) -> None:
     """
     effect = current_io_effect(name)
     line = _line_info if _line_info is not None else _caller(2)
-    given = [_packed_arg(a, f"debug_func {name}: argument {i}") for i, a in enumerate(args)]
-    effect.call(name, line, given)
+    operands = [_packed_arg(a, f"debug_func {name}: argument {i}") for i, a in enumerate(args)]
+    effect.call(name, line, operands)
 
 
 def print_(tensor: Tensor) -> None:
