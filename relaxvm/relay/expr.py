@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base import DTypeError
 from ..base import dtype as as_dtype
 from ..ir import RELAY, Op, substitute
 from ..ir import GlobalVar as GlobalVar
@@ -71,8 +72,15 @@ def const(value: Any, dtype: Any = None, span: Any = None) -> Constant:
     """A constant. Python numbers are bool, int32 and float32, arrays keep their dtype but float64
     in lists, which becomes float32.
     """
-    if isinstance(value, (bool, int, float)):
-        return relax_const(np.asarray(value, dtype or _DTYPES[type(value)]), dtype)
+    if type(value) in _DTYPES:
+        wanted = as_dtype(dtype or _DTYPES[type(value)])
+        if wanted.is_int and not wanted.min_value <= value <= wanted.max_value:
+            raise DTypeError(f"const: {value} is no {wanted}; give a wider dtype")
+        with np.errstate(over="ignore"):  # beyond what a float holds: infinite
+            value = np.asarray(value, str(wanted) if wanted.kind == "float" else None)
+        return relax_const(value, wanted)
+    if isinstance(value, np.generic):
+        value = np.asarray(value)
     if isinstance(value, (list, tuple)):
         value = np.asarray(value)
         narrow = {"float64": "float32", "int64": "int32"}.get(value.dtype.name)

@@ -5,7 +5,7 @@ import pytest
 
 import relaxvm as tvm
 from relaxvm import relay
-from relaxvm.base import PassError, RelaxvmError, StructInfoError
+from relaxvm.base import DTypeError, PassError, RelaxvmError, StructInfoError
 from relaxvm.relay.transform import alter_op_layout
 from relaxvm.runtime.params import save_param_dict
 
@@ -71,6 +71,11 @@ def test_what_changes_more_than_layouts_is_an_error(registered):
 
 def test_small_things_of_relay():
 
+    assert relay.const(np.float64(3)).struct_info.dtype == "float64"
+    assert relay.const(-1e9, "float16").data.numpy() == -np.inf
+    for value, dtype in ((2**40, None), (3, "float33"), (300, "uint8"), (float("nan"), "int32")):
+        with pytest.raises(DTypeError):
+            relay.const(value, dtype)
     assert relay.const(2.5).struct_info.dtype == "float32"
     with pytest.raises(ValueError, match="is no name"):
         save_param_dict({"\udc80": tvm.nd.array(np.zeros(2))})
