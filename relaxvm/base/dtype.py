@@ -267,7 +267,7 @@ def bfloat16_to_float32(bits: np.ndarray) -> np.ndarray:
 def bits_to_floats(bits: np.ndarray, dtype: DataType) -> np.ndarray:
     """The float32 values of the bits of `dtype`: bfloat16, or a floating type of 8 bits. Exact."""
     if dtype.kind == "bfloat":
-        return bfloat16_to_float32(bits)
+        return bfloat16_to_float32(np.asarray(bits).view(np.uint16))
     return np.asarray(_float8_table(dtype.kind)[np.asarray(bits).view(np.uint8)])
 
 
