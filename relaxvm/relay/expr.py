@@ -77,7 +77,9 @@ def const(value: Any, dtype: Any = None, span: Any = None) -> Constant:
         if wanted.is_int and not wanted.min_value <= value <= wanted.max_value:
             raise DTypeError(f"const: {value} is no {wanted}; give a wider dtype")
         with np.errstate(over="ignore"):  # beyond what a float holds: infinite
-            value = np.asarray(value, str(wanted) if wanted.kind == "float" else None)
+            value = np.asarray(
+                value, str(wanted) if wanted.is_float and not wanted.is_bits else None
+            )
         return relax_const(value, wanted)
     if isinstance(value, np.generic):
         value = np.asarray(value)
