@@ -1,0 +1,200 @@
+"""relaxvm as a backend of onnx's own conformance suite.
+
+    python -m relaxvm.relax.frontend.onnx.backend [a part of the tests' names] [--interpret]
+
+counts the official node tests that pass, by operator, and tells what stops the others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ....base import RelaxvmError
+from ....ir import IRModule
+from ....runtime import VirtualMachine, as_ndarray, cpu
+from ...interp import Evaluator
+from ...vm_build import build
+from .graph import from_onnx
+from .values import NeedsConstant
+
+try:
+    from onnx.backend.base import Backend as _Backend
+    from onnx.backend.base import BackendRep as _BackendRep
+except ImportError:
+    _Backend = _BackendRep = object  # type: ignore[assignment, misc]
+
+
+class RelaxvmRep(_BackendRep):  # type: ignore[misc, unused-ignore]
+    """A model, built. One that needs some inputs as constants is built for the values that `run`
+    gets, once for each.
+    """
+
+    def __init__(self, model: Any, **options: Any) -> None:
+        self.model = model
+        self.options = options
+        self._programs: dict[Any, Any] = {}
+        self._constants: tuple[str, ...] = ()
+        weights = {t.name for t in model.graph.initializer}
+        self._inputs = [i.name for i in model.graph.input if i.name not in weights]
+        self._outputs = [o.name for o in model.graph.output]
+        try:
+            self._program({})
+        except NeedsConstant as error:
+            if not error.inputs:
+                raise
+
+    def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
+        """The outputs as numpy arrays, for inputs in the model's order (or by name)."""
+        if isinstance(inputs, dict):
+            given = {name: np.asarray(value) for name, value in inputs.items()}
+        else:
+            items = inputs if isinstance(inputs, (list, tuple)) else [inputs]
+            given = {n: np.asarray(x) for n, x in zip(self._inputs, items)}
+        while True:
+            constants = {n: given[n] for n in self._constants}
+            try:
+                program = self._program(constants)
+                break
+            except NeedsConstant as error:
+                more = tuple(n for n in error.inputs if n not in self._constants)
+                if not more:
+                    raise
+                self._constants += more
+        values = [as_ndarray(given[n]) for n in self._inputs if n not in constants and n in given]
+        result = program(*values)
+        results = result if len(self._outputs) > 1 else [result]
+        return tuple(_plain(r) for r in results)
+
+    def _program(self, constants: dict[str, np.ndarray]) -> Any:
+        key = tuple((n, x.dtype.str, x.shape, x.tobytes()) for n, x in constants.items())
+        if key not in self._programs:
+            mod = from_onnx(self.model, constants=constants)
+            self._programs[key] = _prepared(mod, **self.options)
+        return self._programs[key]
+
+
+def _prepared(mod: IRModule, interpret: bool = False, exec_mode: str | None = None) -> Any:
+    if interpret:
+        evaluator = Evaluator(mod)
+        return lambda *args: evaluator("main", *args)
+    executable = build(mod, "llvm", exec_mode=exec_mode)
+    return VirtualMachine(executable, cpu(), exec_mode=exec_mode)["main"]
+
+
+def _plain(value: Any) -> Any:
+    """A result as the suite compares it."""
+    if isinstance(value, (tuple, list)):
+        return [_plain(v) for v in value]
+    if isinstance(value, np.ndarray):
+        return value
+    array = value.numpy()
+    if value.dtype.is_bits:
+        import ml_dtypes
+
+        return array.view(getattr(ml_dtypes, str(value.dtype)))
+    return array
+
+
+class RelaxvmBackend(_Backend):  # type: ignore[misc, unused-ignore]
+    """`onnx.backend.base.Backend` on relaxvm.
+
+    Options of `prepare`: ``interpret=True`` runs what a module means, without building it;
+    ``exec_mode`` is that of `relax.build`.
+    """
+
+    @classmethod
+    def prepare(cls, model: Any, device: str = "CPU", **kwargs: Any) -> RelaxvmRep:
+        """Import and build a model."""
+        return RelaxvmRep(model, **kwargs)
+
+    @classmethod
+    def run_model(cls, model: Any, inputs: Any, device: str = "CPU", **kwargs: Any) -> Any:
+        """The outputs of a model for these inputs."""
+        return cls.prepare(model, device, **kwargs).run(inputs)
+
+    @classmethod
+    def supports_device(cls, device: str) -> bool:
+        """Whether `device` is the CPU."""
+        return device == "CPU"
+
+
+prepare = RelaxvmBackend.prepare
+run_model = RelaxvmBackend.run_model
+supports_device = RelaxvmBackend.supports_device
+
+
+# -- counting --------------------------------------------------------------------------------------
+
+
+class NodeTest:
+    """One of onnx's official tests."""
+
+    def __init__(self, case: Any) -> None:
+        self.case = case
+        self.name: str = case.name
+        self.operators = sorted({n.op_type for n in case.model.graph.node})
+        self.operator = self.operators[0] if len(self.operators) == 1 else "expanded"
+
+    def failure(self, **options: Any) -> str:
+        """What is wrong with the answer, or an empty string."""
+        from onnx.backend.test.runner import Runner
+
+        case = self.case
+        try:
+            rep = RelaxvmBackend.prepare(case.model, **options)
+            for inputs, wanted in case.data_sets:
+                got = rep.run(inputs)
+                Runner.assert_similar_outputs(wanted, got, case.rtol, case.atol)
+        except AssertionError as error:
+            return "differs: " + " ".join(str(error).split())[:160]
+        except RelaxvmError as error:
+            return f"{type(error).__name__}: {' '.join(str(error.args[0]).split())[:200]}"
+        except Exception as error:  # a fault of the importer, which is what is counted
+            return f"FAULT {type(error).__name__}: {str(error)[:200]}"
+        return ""
+
+
+def node_tests(part: str = "") -> list[NodeTest]:
+    """The official node tests whose names contain `part`."""
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        cases = load_model_tests(kind="node")
+    return [NodeTest(c) for c in cases if part in c.name]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Count the tests that pass."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("part", nargs="?", default="", help="only tests whose name contains this")
+    parser.add_argument("--interpret", action="store_true", help="what modules mean; no build")
+    parser.add_argument("--exec-mode", default=None, choices=["bytecode", "compiled"])
+    parser.add_argument("--every", type=int, default=1, help="only every so many-th test")
+    args = parser.parse_args(argv)
+    failures: dict[str, list[str]] = collections.defaultdict(list)
+    totals: collections.Counter[str] = collections.Counter()
+    for test in node_tests(args.part)[:: args.every]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            failure = test.failure(interpret=args.interpret, exec_mode=args.exec_mode)
+        totals[test.operator] += 1
+        if failure:
+            failures[test.operator].append(f"{test.name}: {failure}")
+    for name, lines in sorted(failures.items(), key=lambda item: -len(item[1])):
+        print(f"{name}: {totals[name] - len(lines)} of {totals[name]}")
+        for line in lines:
+            print(f"    {line}")
+    failed = sum(map(len, failures.values()))
+    print(f"{totals.total() - failed} of {totals.total()} node tests pass")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

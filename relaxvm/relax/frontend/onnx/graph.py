@@ -1,0 +1,572 @@
+"""From the nodes of an ONNX graph to the bindings of a graph function."""
+
+from __future__ import annotations
+
+import re
+from collections import ChainMap
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from typing import Any
+
+import numpy as np
+
+from .... import tir
+from ....base import FrontendError, OpNotImplemented, RelaxvmError, Span, add_note
+from ....ir import IRModule, PrimExpr
+from ....runtime import NDArray, array
+from ... import op
+from ...block_builder import BlockBuilder
+from ...expr import Call, Constant, Tuple, TupleGetItem, Var, is_leaf
+from ...op.sizes import with_symbols
+from ...struct_info import (
+    Expr,
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+)
+from ...transform.convert_to_dataflow import ConvertToDataflow
+from . import ops as ops
+from .model import Model, canonical_domain, element_dtype, imported_opsets, library
+from .registry import Translation, attributes_for, find, schema_of
+from .values import Elements, NeedsConstant, as_size, constant_of, dims_of, folded, numbers
+
+Scope = MutableMapping[str, Expr]
+
+
+def from_onnx(
+    model: Any,
+    shape_dict: Mapping[str, Iterable[Any]] | None = None,
+    dtype_dict: str | Mapping[str, str] = "float32",
+    opset: int | None = None,
+    keep_params_in_input: bool = False,
+    sanitize_input_names: bool = True,
+    *,
+    constants: Mapping[str, Any] | None = None,
+) -> IRModule:
+    """The graph function `main` that computes an ONNX model.
+
+    model       a path, bytes or a ModelProto; external tensors are found beside the path only
+    shape_dict  {input: shape}, instead of what the model says; a str in it is a symbol
+    dtype_dict  {input: dtype} for inputs whose element type the model leaves open; or one for all
+    opset       the version of the standard operators, instead of the model's
+    keep_params_in_input  the model's weights become parameters behind its inputs, and their values
+                the function's attribute "params" (see `relax.frontend.detach_params`)
+    sanitize_input_names  parameters get names that are Python's
+    constants   {input: array}: inputs that are known and no parameters
+
+    `main` gives the model's output, or a tuple of several; its attribute "num_input" counts the
+    inputs. A named dimension of the model is a symbol of that name, an unnamed one a fresh one.
+    Raises OpNotImplemented, with all of them, if there are operators without a translation;
+    NeedsConstant where something must be known that an input gives; FrontendError, which names the
+    node, for whatever is wrong with the model.
+    """
+    source = model if isinstance(model, Model) else Model(model)
+    opsets = source.opsets()
+    if opset is not None:
+        opsets[""] = opset
+    graph = Importer(source, opsets)
+    graph.check_operators()
+    return graph.function(
+        shape_dict or {}, dtype_dict, keep_params_in_input, sanitize_input_names, constants or {}
+    )
+
+
+class Importer:
+    """One import: the module being written and what is known of its values."""
+
+    def __init__(self, model: Model, opsets: dict[str, int]) -> None:
+        self.model = model
+        self.opsets = opsets
+        self.builder = BlockBuilder()
+        self.elements = Elements()
+        self.symbols: dict[str, tir.Var] = {}
+        # Variables of the model's inputs: what can be asked for as a constant.
+        self.inputs: dict[int, str] = {}
+        self.functions = {
+            (canonical_domain(f.domain), f.name, getattr(f, "overload", "")): f
+            for f in model.proto.functions
+        }
+
+    # -- what there is ----------------------------------------------------------------------------
+
+    def check_operators(self) -> None:
+        """Raise OpNotImplemented with every operator that cannot be imported."""
+        absent: dict[tuple[str, str, int], list[str]] = {}
+        seen: set[tuple[str, str, str]] = set()
+        stack = [(n, self.opsets) for n in self.model.proto.graph.node]
+        while stack:
+            proto, opsets = stack.pop()
+            stack.extend((n, opsets) for graph in subgraphs(proto) for n in graph.node)
+            domain = canonical_domain(proto.domain)
+            key = domain, proto.op_type, getattr(proto, "overload", "")
+            if key in self.functions:
+                if key not in seen:
+                    seen.add(key)
+                    body = self.functions[key]
+                    stack.extend((n, imported_opsets(body)) for n in body.node)
+                continue
+            version = opsets.get(domain)
+            if version is None:
+                absent.setdefault((domain, proto.op_type, 0), []).append(_title(proto))
+            elif find(domain, proto.op_type, version) is None:
+                schema = schema_of(domain, proto.op_type, version)
+                if schema is None or not has_body(schema):
+                    absent.setdefault((domain, proto.op_type, version), []).append(_title(proto))
+        if absent:
+            raise OpNotImplemented(_absent_text(absent))
+
+    # -- the function -----------------------------------------------------------------------------
+
+    def function(
+        self,
+        shape_dict: Mapping[str, Iterable[Any]],
+        dtype_dict: str | Mapping[str, str],
+        keep_params: bool,
+        sanitize: bool,
+        constants: Mapping[str, Any],
+    ) -> IRModule:
+        """The module with the function `main`."""
+        graph = self.model.proto.graph
+        weights = {t.name: self.model.tensor(t) for t in graph.initializer}
+        for sparse in graph.sparse_initializer:
+            weights[sparse.values.name] = self.dense(sparse)
+        scope: dict[str, Expr] = {}
+        params: list[Var] = []
+        names: set[str] = set()
+        for info in graph.input:
+            if info.name in weights or info.name in constants:
+                continue
+            what = f"input {info.name}"
+            sinfo = self.type_info(
+                info.type, what, shape_dict.get(info.name), _for(info.name, dtype_dict)
+            )
+            var = Var(_sanitized(info.name, names) if sanitize else info.name, sinfo)
+            scope[info.name] = var
+            self.inputs[id(var)] = info.name
+            params.append(var)
+        for name, value in constants.items():
+            scope[name] = Constant(array(np.asarray(value)))
+        count, kept = len(params), dict[str, NDArray]()
+        for name, value in weights.items():
+            if keep_params and name not in constants:
+                info = TensorStructInfo(value.shape, value.dtype)
+                scope[name] = Var(_sanitized(name, names) if sanitize else name, info)
+                params.append(scope[name])  # type: ignore[arg-type]
+                kept[name] = value
+            elif name not in constants:
+                scope[name] = Constant(value)
+        attrs: dict[str, Any] = {"num_input": count}
+        if keep_params:
+            attrs["params"] = list(kept.values())
+        with self.builder.function("main", params, attrs=attrs):
+            self.nodes(graph.node, scope, self.opsets)
+            outputs = [self.lookup(scope, o.name, f"output {o.name}") for o in graph.output]
+            if not outputs:
+                raise FrontendError("the model has no outputs")
+            self.builder.emit_func_output(outputs[0] if len(outputs) == 1 else Tuple(outputs))
+        return ConvertToDataflow(min_size=1)(self.builder.get())
+
+    def type_info(
+        self, proto: Any, what: str, shape: Iterable[Any] | None = None, dtype: str | None = None
+    ) -> StructInfo:
+        """The struct info that a TypeProto says."""
+        kind = proto.WhichOneof("value")
+        if kind not in (None, "tensor_type"):
+            raise FrontendError(
+                f"{what}: wanted a tensor, got {kind}; a sequence's length must be known, so that "
+                "only sequences that the graph makes are imported"
+            )
+        tensor = proto.tensor_type
+        element = (
+            dtype if tensor.elem_type == 0 and dtype else element_dtype(tensor.elem_type, what)
+        )
+        if shape is None:
+            if not tensor.HasField("shape"):
+                raise FrontendError(f"{what}: its rank is unknown; pass shape_dict")
+            shape = [
+                d.dim_value if d.HasField("dim_value") else d.dim_param or f"{what.split()[-1]}_{i}"
+                for i, d in enumerate(tensor.shape.dim)
+            ]
+        dims = tuple(self.symbol(d) if isinstance(d, str) else d for d in shape)
+        for d in dims:
+            if isinstance(d, int) and d < 0:
+                raise FrontendError(f"{what}: a dimension is negative: {list(dims)}")
+        return TensorStructInfo(dims, element)
+
+    def symbol(self, name: str) -> tir.Var:
+        """The symbol of a named dimension."""
+        name = re.sub(r"\W", "_", name)
+        name = f"_{name}" if name[:1].isdigit() else name
+        return self.symbols.setdefault(name, tir.Var(name, "int64"))
+
+    def dense(self, sparse: Any) -> NDArray:
+        """The values of a SparseTensorProto as an array that has the zeros, too."""
+        values = self.model.tensor(sparse.values).numpy()
+        places = self.model.tensor(sparse.indices).numpy()
+        full = np.zeros(tuple(sparse.dims), values.dtype)
+        if places.ndim == 2:
+            places = np.ravel_multi_index(tuple(places.T), full.shape)
+        full.reshape(-1)[places] = values
+        return array(full)
+
+    # -- nodes ------------------------------------------------------------------------------------
+
+    def lookup(self, scope: Mapping[str, Expr], name: str, what: str) -> Expr:
+        """The value called `name`."""
+        value = scope.get(name)
+        if value is None:
+            raise FrontendError(
+                f"{what}: {name!r} is made by no node before it, nor is it an input or an "
+                "initializer; nodes must stand in an order in which each comes after what it needs"
+            )
+        return value
+
+    def nodes(
+        self,
+        protos: Iterable[Any],
+        scope: Scope,
+        opsets: Mapping[str, int],
+        attributes: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Import nodes; their results are added to `scope`.
+
+        attributes  in the body of a function: what its attributes are worth
+        """
+        for proto in protos:
+            try:
+                self.node(proto, scope, opsets, attributes or {})
+            except RelaxvmError as error:
+                add_note(error, f"  in {_title(proto)}")
+                raise
+
+    def node(
+        self, proto: Any, scope: Scope, opsets: Mapping[str, int], attributes: Mapping[str, Any]
+    ) -> None:
+        """Import one node."""
+        title = _title(proto)
+        inputs = [self.lookup(scope, name, title) if name else None for name in proto.input]
+        given = {a.name: a for a in proto.attribute}
+        for name, attribute in list(given.items()):
+            if attribute.ref_attr_name:
+                actual = attributes.get(attribute.ref_attr_name)
+                if actual is None:
+                    del given[name]
+                else:
+                    given[name] = type(attribute)()
+                    given[name].CopyFrom(actual)
+                    given[name].name = name
+        domain = canonical_domain(proto.domain)
+        body = self.functions.get((domain, proto.op_type, getattr(proto, "overload", "")))
+        if body is not None:
+            results = self.inline(body, inputs, given, imported_opsets(body) or opsets)
+        else:
+            version = opsets[domain]
+            translation = find(domain, proto.op_type, version)
+            schema = schema_of(domain, proto.op_type, version)
+            if translation is not None:
+                if len(inputs) > translation.most_inputs:
+                    raise FrontendError(f"wanted {translation.most_inputs} inputs at most")
+                node = Node(self, proto, scope, opsets, attributes, translation)
+                keywords = attributes_for(translation, schema, given, self.model.tensor)
+                made = translation.function(node, *inputs, **keywords)
+                results = list(made) if isinstance(made, (tuple, list)) else [made]
+            else:
+                body, body_opsets = self.schema_body(schema, proto, inputs, given, version)
+                results = self.inline(body, inputs, given, body_opsets, schema)
+        if len(results) < len(proto.output):
+            raise FrontendError(
+                f"wanted {len(results)} outputs at most, got {len(proto.output)}"
+            )
+        span = Span(name=title)
+        for name, value in zip(proto.output, results):
+            if not name:
+                continue
+            if name in scope and not (isinstance(scope, ChainMap) and name not in scope.maps[0]):
+                raise FrontendError(f"{name!r} is made twice")
+            if value is None:
+                raise FrontendError(f"its output {name!r} is not imported yet")
+            scope[name] = self.emit(value, name, span)
+
+    def schema_body(
+        self, schema: Any, proto: Any, inputs: list[Any], given: Mapping[str, Any], version: int
+    ) -> tuple[Any, dict[str, int]]:
+        """The function that an operator's schema defines it by, and the opsets it is written in."""
+        onnx = library()
+        if schema.has_function:
+            versions = [v for v in schema.function_opset_versions if v <= version]
+            data = schema.get_function_with_opset_version(max(versions, default=version))
+        else:
+            versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
+            plain = type(proto)()
+            plain.CopyFrom(proto)
+            del plain.attribute[:]
+            plain.attribute.extend(given.values())
+            types = [b"" if x is None else _type_proto(onnx, x) for x in inputs]
+            data = schema.get_context_dependent_function_with_opset_version(
+                max(versions, default=version), plain.SerializeToString(), types
+            )
+        body = onnx.FunctionProto()
+        body.ParseFromString(data)
+        return body, {**self.opsets, **imported_opsets(body)}
+
+    def inline(
+        self,
+        body: Any,
+        inputs: list[Expr | None],
+        given: Mapping[str, Any],
+        opsets: Mapping[str, int],
+        schema: Any = None,
+    ) -> list[Expr | None]:
+        """What a FunctionProto gives for these inputs."""
+        attributes = {a.name: a for a in getattr(body, "attribute_proto", ())}
+        if schema is not None:
+            defaults = {n: a.default_value for n, a in schema.attributes.items()}
+            attributes.update({n: d for n, d in defaults.items() if d.type})
+        attributes.update(given)
+        scope: Scope = {n: x for n, x in zip(body.input, inputs) if x is not None}
+        for name in list(body.input):
+            scope.setdefault(name, ABSENT)
+        self.nodes_of_function(body, scope, opsets, attributes)
+        return [scope.get(name) for name in body.output]
+
+    def nodes_of_function(
+        self, body: Any, scope: Scope, opsets: Mapping[str, int], attributes: Mapping[str, Any]
+    ) -> None:
+        """The nodes of a function, in which an input that is left out is an empty name."""
+        left_out = {name for name, value in scope.items() if value is ABSENT}
+        for name in left_out:
+            del scope[name]
+        protos = []
+        for proto in body.node:
+            if left_out.intersection(proto.input):
+                copy = type(proto)()
+                copy.CopyFrom(proto)
+                copy.input[:] = ["" if n in left_out else n for n in proto.input]
+                proto = copy
+            protos.append(proto)
+        self.nodes(protos, scope, opsets, attributes)
+
+    # -- bindings ---------------------------------------------------------------------------------
+
+    def emit(self, value: Any, name: str = "", span: Span | None = None) -> Expr:
+        """Bind an expression, nested in any way. What is known of it stays known: a call on small
+        constants becomes a constant, and one that moves or combines known elements has such.
+        """
+        if isinstance(value, Tuple):
+            return Tuple(tuple(self.emit(f, "", span) for f in value.fields))
+        if isinstance(value, TupleGetItem):
+            whole = self.emit(value.tuple_value, "", span)
+            if isinstance(whole, Tuple):
+                return whole.fields[value.index]
+            item = self.bound(TupleGetItem(whole, value.index), name)
+            fields = self.elements.of(whole)
+            if fields is not None and item is not whole:
+                self.elements.set(item, fields[value.index])
+            return item
+        if not isinstance(value, Call):
+            return value if is_leaf(value) else self.bound(value, name)
+        args = tuple(self.emit(a, "", span) for a in value.args)
+        if span is not None or any(a is not b for a, b in zip(args, value.args)):
+            value = value.replace(args=args, **({} if span is None else {"span": span}))
+        constant = folded(value)
+        if constant is not None:
+            return constant
+        elements = self.elements.of_call(value)
+        known = numbers(elements)
+        if known is not None:
+            return constant_of(known, value.struct_info)
+        var = self.bound(value, name)
+        if elements is not None:
+            self.elements.set(var, elements)
+        return var
+
+    def bound(self, value: Expr, name: str = "") -> Var:
+        """A variable for `value`, whose unknown dimensions get symbols, bound at run time."""
+        var = self.builder.emit(value, _plain(name))
+        info = with_symbols(var.struct_info) if _has_unknown(var.struct_info) else var.struct_info
+        if info is not var.struct_info:
+            return self.builder.match_cast(var, info, _plain(name))
+        return var
+
+    def sizes(self, x: Expr, what: str = "shape") -> tuple[PrimExpr, ...]:
+        """The elements of an integer tensor of known rank and size as scalar expressions; symbols
+        bound at run time where they are unknown.
+        """
+        elements = self.elements.of(x)
+        if elements is None:
+            info = x.struct_info
+            if not isinstance(info, TensorStructInfo) or info.dims is None or info.ndim > 1:
+                raise FrontendError(f"{what}: wanted a vector of integers, got {info}")
+            count = 1 if not info.dims else getattr(info.dims[0], "value", None)
+            if count is None:
+                raise FrontendError(f"{what}: its length is not known: {info}")
+            flat = op.reshape(op.astype(x, "int64"), (count,))
+            shape = self.bound(op.tensor_to_shape(self.emit(flat)))
+            fresh = tuple(tir.Var(f"{_plain(what) or 'k'}_{i}", "int64") for i in range(count))
+            self.builder.match_cast(shape, ShapeStructInfo(fresh))
+            elements = np.empty(count, object)
+            elements[:] = fresh
+            elements = elements.reshape(() if not info.dims else (count,))
+            self.elements.set(x, elements)
+        return tuple(as_size(e) for e in np.asarray(elements).reshape(-1))
+
+
+class _Absent:
+    """Stands for an input of a function that a call leaves out."""
+
+
+ABSENT: Any = _Absent()
+
+
+class Node:
+    """What a translation sees of the node it translates."""
+
+    def __init__(
+        self,
+        graph: Importer,
+        proto: Any,
+        scope: Scope,
+        opsets: Mapping[str, int],
+        attributes: Mapping[str, Any],
+        translation: Translation,
+    ) -> None:
+        self.graph = graph
+        self.proto = proto
+        self.scope = scope
+        self.opsets = opsets
+        self.attributes = attributes
+        self.translation = translation
+        self.span = Span(name=_title(proto))
+
+    @property
+    def opset(self) -> int:
+        """The version of the node's domain."""
+        return self.opsets[canonical_domain(self.proto.domain)]
+
+    def wants(self, index: int) -> bool:
+        """Whether the output `index` is used under a name."""
+        return index < len(self.proto.output) and bool(self.proto.output[index])
+
+    def emit(self, value: Any) -> Any:
+        """`value`, bound; a translation needs it for what it uses several times."""
+        return self.graph.emit(value, "", self.span)
+
+    def known(self, x: Expr, what: str) -> np.ndarray:
+        """The numbers in `x`. Raises NeedsConstant, which names the input, if they are unknown."""
+        if isinstance(x, Constant):
+            return x.data.numpy()
+        values = numbers(self.graph.elements.of(x))
+        if values is None:
+            name = self.graph.inputs.get(id(x))
+            hint = f"; pass constants={{{name!r}: ...}}" if name else ""
+            raise NeedsConstant(
+                f"its {what} must be known when the model is imported{hint}",
+                () if name is None else (name,),
+            )
+        return values
+
+    def ints(self, x: Expr, what: str) -> tuple[int, ...]:
+        """The integers in `x`, flat. Raises NeedsConstant if they are unknown."""
+        return tuple(int(v) for v in self.known(x, what).reshape(-1))
+
+    def number(self, x: Expr | None, what: str, default: Any = None) -> Any:
+        """The one number in `x`, or `default` for an input that is left out."""
+        if x is None:
+            return default
+        values = self.known(x, what).reshape(-1)
+        if len(values) != 1:
+            raise FrontendError(f"its {what}: wanted one number, got {len(values)}")
+        return values[0].item()
+
+    def is_known(self, x: Expr) -> bool:
+        """Whether the elements of `x` are known, as numbers or as expressions."""
+        return isinstance(x, Constant) or self.graph.elements.of(x) is not None
+
+    def sizes(self, x: Expr, what: str = "shape") -> tuple[PrimExpr, ...]:
+        """The elements of an integer vector as expressions (see `Importer.sizes`)."""
+        return self.graph.sizes(x, what)
+
+    def dims(self, x: Expr) -> tuple[PrimExpr, ...]:
+        """The dimensions of a tensor."""
+        return dims_of(x)
+
+    def error(self, message: str) -> FrontendError:
+        """An error to raise; what it is about is added on the way."""
+        return FrontendError(message)
+
+
+def has_body(schema: Any) -> bool:
+    """Whether a schema defines its operator as a function of others."""
+    return bool(schema.has_function or schema.has_context_dependent_function)
+
+
+def subgraphs(proto: Any) -> Iterator[Any]:
+    """The graphs in the attributes of a node."""
+    for attribute in proto.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def _has_unknown(info: Any) -> bool:
+    if isinstance(info, TupleStructInfo):
+        return any(map(_has_unknown, info.fields))
+    return isinstance(info, TensorStructInfo) and info.dims is None and info.ndim >= 0
+
+
+def _title(proto: Any) -> str:
+    name = proto.name or next((o for o in proto.output if o), "")
+    domain = canonical_domain(proto.domain)
+    kind = f"{domain}.{proto.op_type}" if domain else proto.op_type
+    return f"ONNX node {name} ({kind})"
+
+
+def _absent_text(absent: Mapping[tuple[str, str, int], list[str]]) -> str:
+    lines = ["operators of the model that are not imported:"]
+    for (domain, name, version), nodes in sorted(absent.items()):
+        shown = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
+        if not version:
+            why = "the model imports no such domain, and has no such function"
+        elif schema_of(domain, name, version) is None:
+            why = "no such operator is known; a model-local function of its name would define it"
+        else:
+            why = 'write its translation: relax.frontend.onnx.onnx("' + name + '")'
+        lines.append(
+            f"  {domain or 'ai.onnx'} {version or '?'}: {name}, {len(nodes)} times ({shown}); {why}"
+        )
+    return "\n".join(lines)
+
+
+def _type_proto(onnx: Any, x: Expr) -> bytes:
+    """The TypeProto of a value, as bytes."""
+    info = x.struct_info
+    if not isinstance(info, TensorStructInfo):
+        raise FrontendError(f"wanted a tensor, got {info}")
+    kinds = onnx.TensorProto.DataType.items()
+    number = next(n for _, n in kinds if n and _dtype_name(onnx, n) == str(info.dtype))
+    dims = None if info.dims is None else [getattr(d, "value", None) for d in info.dims]
+    return bytes(onnx.helper.make_tensor_type_proto(number, dims).SerializeToString())
+
+
+def _dtype_name(onnx: Any, number: int) -> str:
+    return str(onnx.helper.tensor_dtype_to_np_dtype(number).name)
+
+
+def _for(name: str, dtypes: str | Mapping[str, str]) -> str | None:
+    return dtypes if isinstance(dtypes, str) else dtypes.get(name)
+
+
+def _plain(name: str) -> str:
+    name = re.sub(r"\W", "_", name)
+    return f"_{name}" if name[:1].isdigit() else name
+
+
+def _sanitized(name: str, used: set[str]) -> str:
+    """A name like `name` that is Python's, and no other parameter's."""
+    base = _plain(name) or "input"
+    plain, i = base, 0
+    while plain in used:
+        i += 1
+        plain = f"{base}_{i}"
+    used.add(plain)
+    return plain

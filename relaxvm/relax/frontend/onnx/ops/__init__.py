@@ -1,0 +1,44 @@
+"""Translations of ONNX operators, by family; importing this folder registers them.
+
+A family is a file here, and it is listed below. What an operator computes is said in `relax.op`.
+"""
+
+from .....base import submodules as _submodules
+from . import (
+    activation as activation,
+)
+from . import (
+    control as control,
+)
+from . import (
+    create as create,
+)
+from . import (
+    elementwise as elementwise,
+)
+from . import (
+    indexing as indexing,
+)
+from . import (
+    matrix as matrix,
+)
+from . import (
+    movement as movement,
+)
+from . import (
+    normalise as normalise,
+)
+from . import (
+    quantised as quantised,
+)
+from . import (
+    reduce as reduce,
+)
+from . import (
+    sequence as sequence,
+)
+from . import (
+    window as window,
+)
+
+__getattr__ = _submodules(__name__)

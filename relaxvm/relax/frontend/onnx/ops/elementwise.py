@@ -1,0 +1,193 @@
+"""Arithmetic, comparisons, logic and conversions, element by element, with broadcasting."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .....base import DataType
+from .... import op
+from ....expr import const
+from ..model import element_dtype
+from ..registry import direct, onnx
+from ..values import dims_of, dtype_of
+
+direct(
+    {
+        "Abs": op.abs,
+        "Acos": op.acos,
+        "Acosh": op.acosh,
+        "And": op.logical_and,
+        "Asin": op.asin,
+        "Asinh": op.asinh,
+        "Atan": op.atan,
+        "Atanh": op.atanh,
+        "BitwiseAnd": op.bitwise_and,
+        "BitwiseNot": op.bitwise_not,
+        "BitwiseOr": op.bitwise_or,
+        "BitwiseXor": op.bitwise_xor,
+        "Ceil": op.ceil,
+        "Cos": op.cos,
+        "Cosh": op.cosh,
+        "Equal": op.equal,
+        "Erf": op.erf,
+        "Exp": op.exp,
+        "Floor": op.floor,
+        "Greater": op.greater,
+        "GreaterOrEqual": op.greater_equal,
+        "Identity": lambda x: x,
+        "IsNaN": op.isnan,
+        "Less": op.less,
+        "LessOrEqual": op.less_equal,
+        "Log": op.log,
+        "Neg": op.negative,
+        "Not": op.logical_not,
+        "Or": op.logical_or,
+        "Round": op.round,
+        "Sigmoid": op.sigmoid,
+        "Sign": op.sign,
+        "Sin": op.sin,
+        "Sinh": op.sinh,
+        "Sqrt": op.sqrt,
+        "Tan": op.tan,
+        "Tanh": op.tanh,
+        "Where": op.where,
+        "Xor": op.logical_xor,
+    }
+)
+
+direct({"Add": op.add, "Div": op.divide, "Mul": op.multiply, "Sub": op.subtract}, since=7)
+
+
+@onnx("Add", since=1, ignores="consumed_inputs")
+def add_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
+    return op.add(a, _old_operand(a, b, axis, broadcast))
+
+
+@onnx("Sub", since=1, ignores="consumed_inputs")
+def sub_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
+    return op.subtract(a, _old_operand(a, b, axis, broadcast))
+
+
+@onnx("Mul", since=1, ignores="consumed_inputs")
+def mul_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
+    return op.multiply(a, _old_operand(a, b, axis, broadcast))
+
+
+@onnx("Div", since=1, ignores="consumed_inputs")
+def div_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
+    return op.divide(a, _old_operand(a, b, axis, broadcast))
+
+
+def _old_operand(a: Any, b: Any, axis: int | None, broadcast: int) -> Any:
+    """`b` as opsets before 7 broadcast it: its axes stand at those of `a` from `axis` on."""
+    if not broadcast or axis is None:
+        return b
+    rank = len(dims_of(a))
+    behind = rank - axis % rank - len(dims_of(b))
+    return op.expand_dims(b, tuple(range(-behind, 0))) if behind else b
+
+
+@onnx("Pow", since=7)
+def power(node: Any, x: Any, exponent: Any) -> Any:
+    base, other = dtype_of(x), dtype_of(exponent)
+    if base is other:
+        return op.power(x, exponent)
+    # Computed where both fit; the result has the base's dtype.
+    wide = str(np.promote_types(_plain(base), _plain(other)))
+    return op.astype(op.power(op.astype(x, wide), op.astype(exponent, wide)), base)
+
+
+def _plain(dtype: DataType) -> str:
+    return "float32" if dtype.is_bits else str(dtype)
+
+
+@onnx("Mod", since=10)
+def mod(node: Any, a: Any, b: Any, *, fmod: int) -> Any:
+    return op.mod(a, b) if fmod else op.floor_mod(a, b)
+
+
+@onnx("BitShift", since=11)
+def bit_shift(node: Any, x: Any, by: Any, *, direction: str) -> Any:
+    return op.left_shift(x, by) if direction == "LEFT" else op.right_shift(x, by)
+
+
+@onnx("Max", since=6)
+def maximum(node: Any, *inputs: Any) -> Any:
+    return functools.reduce(op.maximum, inputs)
+
+
+@onnx("Min", since=6)
+def minimum(node: Any, *inputs: Any) -> Any:
+    return functools.reduce(op.minimum, inputs)
+
+
+@onnx("Sum", since=6)
+def total(node: Any, *inputs: Any) -> Any:
+    return functools.reduce(op.add, inputs)
+
+
+@onnx("Mean", since=6)
+def mean(node: Any, *inputs: Any) -> Any:
+    return op.divide(functools.reduce(op.add, inputs), const(len(inputs), dtype_of(inputs[0])))
+
+
+@onnx("Reciprocal", since=6)
+def reciprocal(node: Any, x: Any) -> Any:
+    return op.divide(const(1.0, dtype_of(x)), x)
+
+
+@onnx("IsInf", since=10)
+def is_inf(node: Any, x: Any, *, detect_negative: int, detect_positive: int) -> Any:
+    zero = const(0.0, dtype_of(x))
+    infinite = op.isinf(x)
+    if not detect_negative:
+        infinite = op.logical_and(infinite, op.greater(x, zero))
+    if not detect_positive:
+        infinite = op.logical_and(infinite, op.less(x, zero))
+    return infinite
+
+
+# -- conversions -----------------------------------------------------------------------------------
+
+
+@onnx("Cast", since=6)
+def cast(node: Any, x: Any, *, to: int, saturate: Any = 1, round_mode: Any = "up") -> Any:
+    return _cast(node, x, element_dtype(to, "to"), saturate)
+
+
+@onnx("CastLike", since=15)
+def cast_like(node: Any, x: Any, like: Any, *, saturate: Any = 1, round_mode: Any = "up") -> Any:
+    return _cast(node, x, dtype_of(like), saturate)
+
+
+def _cast(node: Any, x: Any, dtype: DataType, saturate: Any) -> Any:
+    if dtype_of(x) is dtype:
+        return x
+    if dtype.is_bool:
+        return op.not_equal(x, const(0, dtype_of(x)))
+    y = op.astype(x, dtype)
+    if not dtype.is_float8 or not saturate or not dtype_of(x).is_float:
+        return y
+    # A float8 that is saturated ends at its greatest value; NaN stays, being in no order.
+    most = const(float(dtype.max_value), dtype_of(x))
+    return op.astype(op.minimum(op.maximum(x, op.negative(most)), most), dtype)
+
+
+# -- limits ----------------------------------------------------------------------------------------
+
+
+@onnx("Clip", since=11)
+def clip(node: Any, x: Any, least: Any = None, most: Any = None) -> Any:
+    if least is not None:
+        x = op.maximum(x, op.reshape(least, ()))
+    return x if most is None else op.minimum(x, op.reshape(most, ()))
+
+
+@onnx("Clip", since=1, ignores="consumed_inputs")
+def clip_1(node: Any, x: Any, *, min: Any = None, max: Any = None) -> Any:
+    if min is not None:
+        x = op.maximum(x, const(min, dtype_of(x)))
+    return x if max is None else op.minimum(x, const(max, dtype_of(x)))

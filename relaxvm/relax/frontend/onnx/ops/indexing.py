@@ -1,0 +1,86 @@
+"""Elements found by index or by value: gather and scatter, the greatest, the distinct."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .... import op
+from ....expr import const
+from ..registry import onnx
+from ..values import dims_of, dtype_of, product, shape_expr
+
+
+@onnx("Gather")
+def gather(node: Any, x: Any, indices: Any, *, axis: int) -> Any:
+    return op.take(x, indices, axis)
+
+
+@onnx("GatherElements", since=11)
+def gather_elements(node: Any, x: Any, indices: Any, *, axis: int) -> Any:
+    return op.gather_elements(x, indices, axis)
+
+
+@onnx("GatherND", since=11)
+def gather_nd(node: Any, x: Any, indices: Any, *, batch_dims: Any = 0) -> Any:
+    return op.gather_nd(x, indices, batch_dims)
+
+
+_REDUCTION = {"none": "update"}
+
+
+@onnx("ScatterElements Scatter", since=9)
+def scatter_elements(
+    node: Any, x: Any, indices: Any, updates: Any, *, axis: int, reduction: Any = "none"
+) -> Any:
+    kind = _REDUCTION.get(reduction, reduction)
+    return op.scatter_elements(x, indices, updates, axis, kind)
+
+
+@onnx("ScatterND", since=11)
+def scatter_nd(node: Any, x: Any, indices: Any, updates: Any, *, reduction: Any = "none") -> Any:
+    return op.scatter_nd(x, indices, updates, _REDUCTION.get(reduction, reduction))
+
+
+@onnx("TopK", since=10, ignores="sorted")
+def top_k(node: Any, x: Any, k: Any, *, axis: int, largest: Any = 1) -> Any:
+    count = node.number(k, "k")
+    if count == 0:
+        empty = op.strided_slice(x, [axis], [0], [0])
+        return empty, op.astype(empty, "int64")
+    return list(node.emit(op.topk(x, count, axis, "both", bool(largest), "int64")))
+
+
+@onnx("TopK", since=1)
+def top_k_1(node: Any, x: Any, *, axis: int, k: int) -> Any:
+    return list(node.emit(op.topk(x, k, axis, "both", True, "int64")))
+
+
+@onnx("Compress", since=9)
+def compress(node: Any, x: Any, condition: Any, *, axis: Any) -> Any:
+    kept = op.nonzero(condition)
+    flat = op.reshape(kept, (-1,))
+    if axis is None:
+        x, axis = op.reshape(x, shape_expr([product(dims_of(x))])), 0
+    return op.take(x, flat, axis)
+
+
+@onnx("Unique", since=11)
+def unique(node: Any, x: Any, *, axis: Any, sorted: int) -> Any:
+    if axis is None:
+        x = op.reshape(x, shape_expr([product(dims_of(x))]))
+    return list(node.emit(op.unique(x, bool(sorted), True, True, True, axis)))
+
+
+@onnx("OneHot", since=9)
+def one_hot(node: Any, indices: Any, depth: Any, values: Any, *, axis: int) -> Any:
+    count = int(node.number(depth, "depth"))
+    kind = dtype_of(indices)
+    whole = indices if kind.is_int else op.astype(indices, "int64")
+    whole = op.where(
+        op.less(whole, const(0, dtype_of(whole))),
+        op.add(whole, const(count, dtype_of(whole))),
+        whole,
+    )
+    hot = op.astype(op.one_hot(whole, 1, 0, count, axis), "bool")
+    off, on = (op.reshape(op.strided_slice(values, [0], [i], [i + 1]), ()) for i in (0, 1))
+    return op.where(hot, on, off)

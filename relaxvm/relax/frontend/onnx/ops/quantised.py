@@ -1,0 +1,118 @@
+"""Quantised values, onto `relax.op`'s quantize, dequantize and integer products."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from .....base import DataType
+from .... import op
+from ....expr import const
+from ..model import element_dtype
+from ..registry import onnx
+from ..values import dims_of, dtype_of, shape_expr
+from .window import scalar_if_one
+
+
+@onnx("QuantizeLinear", since=10, ignores="saturate precision")
+def quantize(
+    node: Any,
+    x: Any,
+    scale: Any,
+    zero: Any = None,
+    *,
+    axis: Any = 1,
+    block_size: Any = 0,
+    output_dtype: Any = 0,
+) -> Any:
+    dtype = element_dtype(output_dtype, "output_dtype") if output_dtype else DataType("uint8")
+    if zero is not None:
+        dtype = dtype_of(zero)
+    scale, zero = _spread(x, scale, zero, dtype, axis, block_size)
+    if len(dims_of(scale)) <= 1 and not dtype.is_float:
+        return op.quantize(x, scale, zero, axis, str(dtype))
+    return _by_element(node, x, scale, zero, dtype)
+
+
+@onnx("DequantizeLinear", since=10)
+def dequantize(
+    node: Any,
+    x: Any,
+    scale: Any,
+    zero: Any = None,
+    *,
+    axis: Any = 1,
+    block_size: Any = 0,
+    output_dtype: Any = 0,
+) -> Any:
+    dtype = dtype_of(x)
+    result = element_dtype(output_dtype, "output_dtype") if output_dtype else dtype_of(scale)
+    scale, zero = _spread(x, scale, zero, dtype, axis, block_size)
+    if len(dims_of(scale)) <= 1 and not dtype.is_float:
+        return op.dequantize(x, scale, zero, axis, str(result))
+    wide = "float32" if dtype.is_float else "int32"
+    centred = op.subtract(op.astype(x, wide), op.astype(zero, wide))
+    return op.astype(
+        op.multiply(op.astype(centred, "float32"), op.astype(scale, "float32")), result
+    )
+
+
+def _spread(
+    x: Any, scale: Any, zero: Any, dtype: DataType, axis: Any, block: Any
+) -> tuple[Any, Any]:
+    """Scale and zero point: scalars, vectors along `axis`, or, of blocks, one for each element."""
+    if zero is None:
+        zero = op.zeros(shape_expr(dims_of(scale)), dtype)
+    scale, zero = scalar_if_one(scale), scalar_if_one(zero)
+    if not block:
+        return scale, zero
+    size = dims_of(x)[axis]
+    # The last block may be cut short.
+    return tuple(
+        op.strided_slice(op.repeat(v, block, axis), [axis], [0], [size]) for v in (scale, zero)
+    )  # type: ignore[return-value]
+
+
+def _by_element(node: Any, x: Any, scale: Any, zero: Any, dtype: DataType) -> Any:
+    """Quantised with parameters that have the data's rank, or to floats of 8 bits."""
+    if dtype.is_float and len(dims_of(scale)) == 1:
+        raise node.error("floats of 8 bits by axis are not imported yet; relax.op lacks them")
+    y = op.divide(op.astype(x, "float32"), op.astype(scale, "float32"))
+    if dtype.is_float:
+        most = const(float(dtype.max_value), "float32")
+        shifted = op.add(y, op.astype(zero, "float32"))
+        bounded = op.minimum(op.maximum(shifted, op.negative(most)), most)
+        return op.astype(bounded, dtype)
+    shifted = op.add(op.round(y), op.astype(zero, "float32"))
+    low, high = (const(float(v), "float32") for v in (dtype.min_value, dtype.max_value))
+    return op.astype(op.minimum(op.maximum(shifted, low), high), dtype)
+
+
+@onnx("QLinearMatMul", since=10)
+def qlinear_matmul(
+    node: Any,
+    a: Any,
+    a_scale: Any,
+    a_zero: Any,
+    b: Any,
+    b_scale: Any,
+    b_zero: Any,
+    y_scale: Any,
+    y_zero: Any,
+) -> Any:
+    a_scale, a_zero, b_scale, b_zero, y_scale, y_zero = map(
+        scalar_if_one, (a_scale, a_zero, b_scale, b_zero, y_scale, y_zero)
+    )
+    return op.qlinear_matmul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)
+
+
+@onnx("DynamicQuantizeLinear", since=11)
+def dynamic_quantize(node: Any, x: Any) -> Any:
+    zero = const(np.float32(0))
+    least = node.emit(op.minimum(op.min(x), zero))
+    most = op.maximum(op.max(x), zero)
+    scale = node.emit(op.divide(op.subtract(most, least), const(np.float32(255))))
+    shift = op.round(op.divide(op.negative(least), scale))
+    point = node.emit(op.astype(op.clip(shift, 0, 255), "uint8"))
+    return op.quantize(x, scale, point, -1, "uint8"), scale, point

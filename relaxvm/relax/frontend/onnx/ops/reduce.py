@@ -1,0 +1,89 @@
+"""Sums, extremes and the like along axes, and running sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .... import op
+from ..registry import add, onnx
+from ..values import dims_of, dtype_of, shape_expr
+
+Reduce = Callable[[Any, Any, bool], Any]
+
+_REDUCE: dict[str, Reduce] = {
+    "ReduceL1": lambda x, axes, keep: op.sum(op.abs(x), axes, keep),
+    "ReduceL2": lambda x, axes, keep: op.sqrt(op.sum(op.square(x), axes, keep)),
+    "ReduceLogSum": lambda x, axes, keep: op.log(op.sum(x, axes, keep)),
+    "ReduceLogSumExp": op.logsumexp,
+    "ReduceMax": op.max,
+    "ReduceMean": op.mean,
+    "ReduceMin": op.min,
+    "ReduceProd": op.prod,
+    "ReduceSum": op.sum,
+    "ReduceSumSquare": lambda x, axes, keep: op.sum(op.square(x), axes, keep),
+}
+
+
+def _by_attribute(reduce: Reduce) -> Callable[..., Any]:
+    def translate(node: Any, x: Any, *, axes: Any, keepdims: int) -> Any:
+        return reduce(x, axes or None, bool(keepdims))
+
+    return translate
+
+
+def _by_input(reduce: Reduce) -> Callable[..., Any]:
+    def translate(
+        node: Any, x: Any, axes: Any = None, *, keepdims: int, noop_with_empty_axes: int
+    ) -> Any:
+        along = () if axes is None else node.ints(axes, "axes")
+        if not along and not noop_with_empty_axes:
+            return reduce(x, None, bool(keepdims))
+        return reduce(x, along, bool(keepdims))
+
+    return translate
+
+
+def _of_bools(reduce: Reduce) -> Reduce:
+    """The least or greatest of bools, too."""
+
+    def translate(x: Any, axes: Any, keep: bool) -> Any:
+        if not dtype_of(x).is_bool:
+            return reduce(x, axes, keep)
+        return op.astype(reduce(op.astype(x, "int8"), axes, keep), "bool")
+
+    return translate
+
+
+for _name, _reduce in _REDUCE.items():
+    if _name in ("ReduceMax", "ReduceMin"):
+        _reduce = _of_bools(_reduce)
+    add(_name, _by_attribute(_reduce), since=1)
+    add(_name, _by_input(_reduce), since=13 if _name == "ReduceSum" else 18)
+
+
+@onnx("ArgMax ArgMin")
+def arg_extreme(node: Any, x: Any, *, axis: int, keepdims: int, select_last_index: Any = 0) -> Any:
+    find = op.argmax if node.proto.op_type == "ArgMax" else op.argmin
+    if not select_last_index:
+        return op.astype(find(x, axis, bool(keepdims)), "int64")
+    from_end = op.astype(find(op.flip(x, axis), axis, bool(keepdims)), "int64")
+    last = op.shape_to_tensor(shape_expr([dims_of(x)[axis] - 1]))
+    return op.subtract(last, from_end)
+
+
+@onnx("CumSum", since=11)
+def cumulative_sum(node: Any, x: Any, axis: Any, *, exclusive: int, reverse: int) -> Any:
+    return _running(op.cumsum, node, x, axis, exclusive, reverse)
+
+
+@onnx("CumProd", since=26)
+def cumulative_product(node: Any, x: Any, axis: Any, *, exclusive: int, reverse: int) -> Any:
+    return _running(op.cumprod, node, x, axis, exclusive, reverse)
+
+
+def _running(f: Any, node: Any, x: Any, axis: Any, exclusive: int, reverse: int) -> Any:
+    along = int(node.number(axis, "axis"))
+    if not reverse:
+        return f(x, along, dtype_of(x), bool(exclusive))
+    return op.flip(f(op.flip(x, along), along, dtype_of(x), bool(exclusive)), along)

@@ -1,0 +1,486 @@
+"""Windows that slide over axes: convolutions, pooling, resizing and pictures."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .....base import FrontendError
+from .....ir import IntImm
+from .... import op
+from ....expr import const
+from ..registry import add, onnx
+from ..values import dims_of, dtype_of, shape_expr
+
+
+class Window(NamedTuple):
+    """A window over the axes of `x` behind the first two, as `relax.op.nn` wants it."""
+
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    padding: tuple[int, ...]
+
+    @property
+    def axes(self) -> int:
+        return len(self.kernel)
+
+
+def _window(
+    x: Any, kernel: Any, strides: Any, dilations: Any, pads: Any, auto_pad: Any = None
+) -> Window:
+    kernel = tuple(int(k) for k in kernel)
+    count = len(kernel)
+    if len(dims_of(x)) != count + 2 or not 1 <= count <= 3:
+        raise FrontendError(
+            f"a window of {count} axes over {len(dims_of(x))} dimensions; wanted 1 to 3 axes, and "
+            "two dimensions before them"
+        )
+    strides = tuple(strides or (1,) * count)
+    dilations = tuple(dilations or (1,) * count)
+    padding = tuple(pads or (0,) * (2 * count))
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        sizes = zip(dims_of(x)[2:], kernel, strides, dilations)
+        padding = _before_and_behind([_same(*each) for each in sizes], auto_pad == "SAME_UPPER")
+    elif auto_pad == "VALID":
+        padding = (0,) * (2 * count)
+    return Window(kernel, strides, dilations, padding)
+
+
+def _same(size: Any, kernel: int, stride: int, dilation: int) -> int:
+    """The padding that gives ceil(size / stride) results."""
+    reach = dilation * (kernel - 1) + 1
+    if stride == 1:
+        return reach - 1
+    if not isinstance(size, IntImm):
+        raise FrontendError(
+            f"auto_pad: the padding of an axis of {size} elements in steps of {stride} is known "
+            "only at run time; give that size by shape_dict"
+        )
+    return max(0, (-(-size.value // stride) - 1) * stride + reach - size.value)
+
+
+def _before_and_behind(totals: list[int], more_behind: bool) -> tuple[int, ...]:
+    less, more = [t // 2 for t in totals], [t - t // 2 for t in totals]
+    return (*less, *more) if more_behind else (*more, *less)
+
+
+def _of_axes(stem: str, count: int, tail: str = "") -> Any:
+    return getattr(op.nn, f"{stem}{count}d{tail}")
+
+
+# -- convolutions ----------------------------------------------------------------------------------
+
+
+@onnx("Conv")
+def conv(
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    auto_pad: str,
+    dilations: Any,
+    group: int,
+    kernel_shape: Any,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    window = _window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    convolve = _of_axes("conv", window.axes)
+    y = convolve(x, weight, window.strides, window.padding, window.dilations, group)
+    return y if bias is None else op.add(y, _by_channel(bias, window.axes))
+
+
+def _kernel(weight: Any, wanted: Any) -> list[int]:
+    sizes = [getattr(d, "value", None) for d in dims_of(weight)[2:]]
+    if wanted is not None and list(wanted) != sizes:
+        raise FrontendError(f"attribute kernel_shape: the weight's is {sizes}, got {list(wanted)}")
+    if None in sizes:
+        raise FrontendError(f"the kernel's size must be known, got {dims_of(weight)}")
+    return sizes  # type: ignore[return-value]
+
+
+def _by_channel(bias: Any, axes: int) -> Any:
+    return op.expand_dims(bias, tuple(range(1, axes + 1)))
+
+
+@onnx("ConvTranspose")
+def conv_transpose(
+    node: Any,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    *,
+    auto_pad: str,
+    dilations: Any,
+    group: int,
+    kernel_shape: Any,
+    output_padding: Any,
+    output_shape: Any,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    window = _window(x, _kernel(weight, kernel_shape), strides, dilations, pads)
+    extra = tuple(output_padding or (0,) * window.axes)
+    padding = window.padding
+    same = auto_pad in ("SAME_UPPER", "SAME_LOWER")
+    if output_shape or same:
+        sizes = _known_sizes(x, "output_shape")
+        wanted = output_shape or [n * s for n, s in zip(sizes, window.strides)]
+        totals = [
+            s * (n - 1) + e + d * (k - 1) + 1 - w
+            for n, s, e, d, k, w in zip(
+                sizes,
+                window.strides,
+                extra,
+                window.dilations,
+                window.kernel,
+                wanted[-window.axes :],
+            )
+        ]
+        # What is missing is added behind, where nothing was computed.
+        extra = tuple(e + max(0, -t) for e, t in zip(extra, totals))
+        totals = [max(0, t) for t in totals]
+        padding = _before_and_behind(totals, auto_pad == "SAME_UPPER")
+    transpose = _of_axes("conv", window.axes, "_transpose")
+    # relax.op takes no more behind than a step; the rest are rows of zeros.
+    most = [max(s, d) - 1 for s, d in zip(window.strides, window.dilations)]
+    rest = [max(0, e - m) for e, m in zip(extra, most)]
+    inside = tuple(min(e, m) for e, m in zip(extra, most))
+    y = transpose(x, weight, window.strides, padding, inside, window.dilations, group)
+    if any(rest):
+        y = op.nn.pad(y, (0, 0, 0, 0, *(w for r in rest for w in (0, r))))
+    return y if bias is None else op.add(y, _by_channel(bias, window.axes))
+
+
+def _known_sizes(x: Any, what: str) -> list[int]:
+    sizes = [getattr(d, "value", None) for d in dims_of(x)[2:]]
+    if None in sizes:
+        raise FrontendError(f"{what}: the sizes of the data must be known, got {dims_of(x)}")
+    return sizes  # type: ignore[return-value]
+
+
+@onnx("ConvInteger", since=10)
+def conv_integer(
+    node: Any,
+    x: Any,
+    weight: Any,
+    x_zero: Any = None,
+    w_zero: Any = None,
+    *,
+    auto_pad: str,
+    dilations: Any,
+    group: int,
+    kernel_shape: Any,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    window = _flat_window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    zeros = [None if z is None else scalar_if_one(z) for z in (x_zero, w_zero)]
+    return op.conv2d_integer(
+        x,
+        weight,
+        *zeros,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilations,
+        groups=group,
+    )
+
+
+@onnx("QLinearConv", since=10)
+def qlinear_conv(
+    node: Any,
+    x: Any,
+    x_scale: Any,
+    x_zero: Any,
+    weight: Any,
+    w_scale: Any,
+    w_zero: Any,
+    y_scale: Any,
+    y_zero: Any,
+    bias: Any = None,
+    *,
+    auto_pad: str,
+    dilations: Any,
+    group: int,
+    kernel_shape: Any,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    window = _flat_window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    return op.qlinear_conv2d(
+        x,
+        *map(scalar_if_one, (x_scale, x_zero)),
+        weight,
+        *map(scalar_if_one, (w_scale, w_zero, y_scale, y_zero)),
+        bias,
+        strides=window.strides,
+        padding=window.padding,
+        dilation=window.dilations,
+        groups=group,
+    )
+
+
+def _flat_window(x: Any, *rest: Any) -> Window:
+    window = _window(x, *rest)
+    if window.axes != 2:
+        raise FrontendError(
+            f"integer convolutions over {window.axes} axes are not imported yet"
+        )
+    return window
+
+
+def scalar_if_one(x: Any) -> Any:
+    """A vector of one element as a scalar."""
+    return op.reshape(x, ()) if [getattr(d, "value", 0) for d in dims_of(x)] == [1] else x
+
+
+# -- pooling ---------------------------------------------------------------------------------------
+
+
+@onnx("MaxPool")
+def max_pool(
+    node: Any,
+    x: Any,
+    *,
+    auto_pad: str,
+    ceil_mode: Any = 0,
+    dilations: Any = None,
+    kernel_shape: Any,
+    pads: Any,
+    storage_order: Any = 0,
+    strides: Any,
+) -> Any:
+    window = _window(x, kernel_shape, strides, dilations, pads, auto_pad)
+    if node.wants(1):
+        raise node.error("the indices of MaxPool are not imported yet; relax.op does not give them")
+    pool = _of_axes("max_pool", window.axes)
+    # Of a padded picture, only what the padding stands beside can be the greatest.
+    return pool(x, window.kernel, window.strides, window.padding, window.dilations, bool(ceil_mode))
+
+
+@onnx("AveragePool")
+def average_pool(
+    node: Any,
+    x: Any,
+    *,
+    auto_pad: str,
+    ceil_mode: Any = 0,
+    count_include_pad: Any = 0,
+    dilations: Any = None,
+    kernel_shape: Any,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    window = _window(x, kernel_shape, strides, dilations, pads, auto_pad)
+    pool = _of_axes("avg_pool", window.axes)
+    return pool(
+        x,
+        window.kernel,
+        window.strides,
+        window.padding,
+        window.dilations,
+        bool(ceil_mode),
+        bool(count_include_pad),
+    )
+
+
+@onnx("LpPool", since=2)
+def lp_pool(
+    node: Any,
+    x: Any,
+    *,
+    auto_pad: str,
+    ceil_mode: Any = 0,
+    dilations: Any = None,
+    kernel_shape: Any,
+    p: int,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    window = _window(x, kernel_shape, strides, dilations, pads, auto_pad)
+    dtype = dtype_of(x)
+    pool = _of_axes("avg_pool", window.axes)
+    mean = pool(
+        op.power(op.abs(x), const(float(p), dtype)),
+        window.kernel,
+        window.strides,
+        window.padding,
+        window.dilations,
+        bool(ceil_mode),
+        True,
+    )
+    total = op.multiply(mean, const(float(np.prod(window.kernel)), dtype))
+    return op.power(total, const(1.0 / p, dtype))
+
+
+def _over_all(reduce: Any) -> Any:
+    def translate(node: Any, x: Any) -> Any:
+        return reduce(x, tuple(range(2, len(dims_of(x)))), True)
+
+    return translate
+
+
+add("GlobalAveragePool", _over_all(op.mean))
+add("GlobalMaxPool", _over_all(op.max))
+
+
+@onnx("GlobalLpPool", since=2)
+def global_lp_pool(node: Any, x: Any, *, p: int) -> Any:
+    axes = tuple(range(2, len(dims_of(x))))
+    dtype = dtype_of(x)
+    total = op.sum(op.power(op.abs(x), const(float(p), dtype)), axes, True)
+    return op.power(total, const(1.0 / p, dtype))
+
+
+# -- pictures --------------------------------------------------------------------------------------
+
+
+@onnx("Resize", since=11)
+def resize(
+    node: Any,
+    x: Any,
+    roi: Any = None,
+    scales: Any = None,
+    sizes: Any = None,
+    *,
+    antialias: Any = 0,
+    axes: Any = None,
+    coordinate_transformation_mode: str,
+    cubic_coeff_a: float,
+    exclude_outside: int,
+    extrapolation_value: float,
+    keep_aspect_ratio_policy: Any = "stretch",
+    mode: str,
+    nearest_mode: str,
+) -> Any:
+    dims = dims_of(x)
+    along = list(range(len(dims))) if axes is None else [a % len(dims) for a in axes]
+    if antialias or keep_aspect_ratio_policy != "stretch":
+        raise node.error("antialias and keep_aspect_ratio_policy are not imported yet")
+    if coordinate_transformation_mode == "half_pixel_symmetric":
+        raise node.error("half_pixel_symmetric is not imported yet; relax.op has no such mode")
+    target = list(dims)
+    if sizes is not None and getattr(dims_of(sizes)[0], "value", None) != 0:
+        for axis, size in zip(along, node.sizes(sizes, "sizes")):
+            target[axis] = size
+    else:
+        factors = node.known(scales, "scales").astype("float64").reshape(-1)
+        for axis, factor in zip(along, factors):
+            target[axis] = _scaled(dims[axis], float(factor))
+    changed = [i for i, (a, b) in enumerate(zip(dims, target)) if str(a) != str(b)]
+    region: Any = None
+    if coordinate_transformation_mode == "tf_crop_and_resize":
+        ends = node.known(roi, "roi").astype("float64").reshape(2, -1)
+        whole = np.array([[0.0] * len(dims), [1.0] * len(dims)])
+        whole[:, along] = ends
+        region = tuple(float(v) for v in whole[:, -2:].reshape(-1))
+        changed = sorted({*changed, *(i for i in along if tuple(whole[:, i]) != (0.0, 1.0))})
+    if len(dims) != 4 or any(i < 2 for i in changed):
+        raise node.error("only the two last of four axes are resized yet; relax.op has resize2d")
+    method = {"nearest": "nearest_neighbor"}.get(mode, mode)
+    return op.image.resize2d(
+        x,
+        shape_expr(target[2:]),
+        region,
+        "NCHW",
+        method,
+        coordinate_transformation_mode,
+        nearest_mode if mode == "nearest" else "",
+        cubic_coeff_a,
+        exclude_outside,
+        extrapolation_value,
+    )
+
+
+def _scaled(size: Any, factor: float) -> Any:
+    """floor(size * factor)."""
+    if isinstance(size, IntImm):
+        target = int(np.floor(size.value * factor))
+        if target != size.value * factor:
+            raise FrontendError(
+                f"scales: {size.value} times {factor} is no whole number, which makes steps other "
+                "than the sizes' quotient; relax.op's resize2d takes no scales"
+            )
+        return target
+    if factor == int(factor):
+        return size * int(factor)
+    if 1 / factor == int(1 / factor):
+        return size // int(1 / factor)
+    raise FrontendError(f"scales: {size} times {factor} is no expression of sizes")
+
+
+@onnx("Upsample", since=9)
+def upsample(node: Any, x: Any, scales: Any, *, mode: str) -> Any:
+    return resize(
+        node,
+        x,
+        None,
+        scales,
+        coordinate_transformation_mode="asymmetric",
+        cubic_coeff_a=-0.75,
+        exclude_outside=0,
+        extrapolation_value=0.0,
+        mode=mode,
+        nearest_mode="floor",
+    )
+
+
+@onnx("GridSample", since=16)
+def grid_sample(
+    node: Any, x: Any, grid: Any, *, align_corners: int, mode: str, padding_mode: str
+) -> Any:
+    if len(dims_of(x)) != 4:
+        raise node.error("grids over three axes are not imported yet; relax.op has two")
+    method = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
+    return op.image.grid_sample(x, grid, method, "NCHW", padding_mode, bool(align_corners))
+
+
+@onnx("RoiAlign", since=10)
+def roi_align(
+    node: Any,
+    x: Any,
+    rois: Any,
+    batch: Any,
+    *,
+    coordinate_transformation_mode: Any = "output_half_pixel",
+    mode: str,
+    output_height: int,
+    output_width: int,
+    sampling_ratio: int,
+    spatial_scale: float,
+) -> Any:
+    numbered = op.concat([op.expand_dims(op.astype(batch, dtype_of(rois)), 1), rois], 1)
+    return op.vision.roi_align(
+        x,
+        numbered,
+        (output_height, output_width),
+        spatial_scale,
+        sampling_ratio,
+        coordinate_transformation_mode == "half_pixel",
+        mode=mode,
+    )
+
+
+@onnx("NonMaxSuppression", since=10)
+def non_max_suppression(
+    node: Any,
+    boxes: Any,
+    scores: Any,
+    most: Any = None,
+    iou: Any = None,
+    score: Any = None,
+    *,
+    center_point_box: int,
+) -> Any:
+    return op.vision.non_max_suppression(
+        boxes,
+        scores,
+        int(node.number(most, "max_output_boxes_per_class", 0)),
+        float(node.number(iou, "iou_threshold", 0.0)),
+        float(node.number(score, "score_threshold", float("-inf"))),
+        center_point_box,
+    )

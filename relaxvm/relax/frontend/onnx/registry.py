@@ -1,0 +1,172 @@
+"""What stands for an ONNX operator: one short function each, found by domain, name and version.
+
+    @onnx("Softmax", since=13)
+    def softmax(node, x, *, axis):
+        return op.nn.softmax(x, axis)
+
+A translation takes the node, its inputs in order (None for one that is left out) and, by keyword,
+the attributes that it names; their defaults are those of the schema of the installed `onnx`. It
+gives an expression of `relax.op`, nested in any way, or a tuple of them, one for each output.
+`since` is the first opset whose definition it covers, and it holds up to the next `since`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ....base import FrontendError
+from .model import library
+
+Translate = Callable[..., Any]
+
+
+class Translation(NamedTuple):
+    """How an operator is imported, from the opset `since` on.
+
+    attributes  keywords that the function takes
+    ignores     attributes of the operator that change no result
+    """
+
+    domain: str
+    name: str
+    since: int
+    function: Translate
+    attributes: frozenset[str]
+    ignores: frozenset[str]
+    most_inputs: float
+
+
+_ALL: dict[tuple[str, str], list[Translation]] = {}
+
+
+def onnx(
+    name: str, since: int = 1, domain: str = "", ignores: str = ""
+) -> Callable[[Translate], Translate]:
+    """Register a translation of the operators `name` (several, with spaces between).
+
+    since    the first opset of `domain` that it is right for
+    ignores  attributes that change no result here, with spaces between
+    Raises ValueError if there is one for that opset already.
+    """
+
+    def register(function: Translate) -> Translate:
+        for each in name.split():
+            add(each, function, since, domain, ignores)
+        return function
+
+    return register
+
+
+def add(
+    name: str, function: Translate, since: int = 1, domain: str = "", ignores: str = ""
+) -> None:
+    """Register `function` as the translation of the operator `name` (see `onnx`)."""
+    params = list(inspect.signature(function).parameters.values())[1:]
+    inputs = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in params)
+    more = any(p.kind is p.VAR_POSITIONAL for p in params)
+    entry = Translation(
+        domain,
+        name,
+        since,
+        function,
+        frozenset(p.name for p in params if p.kind is p.KEYWORD_ONLY),
+        frozenset(ignores.split()),
+        float("inf") if more else inputs,
+    )
+    entries = _ALL.setdefault((domain, name), [])
+    if any(e.since == since for e in entries):
+        raise ValueError(f"ONNX operator {name} has a translation since opset {since} already")
+    entries.append(entry)
+    entries.sort(key=lambda e: -e.since)
+
+
+def direct(table: dict[str, Callable[..., Any]], since: int = 1, domain: str = "") -> None:
+    """Register operators that are functions of their inputs alone: {name: function}."""
+    for name, function in table.items():
+        add(name, lambda node, *inputs, f=function: f(*inputs), since, domain)
+
+
+def find(domain: str, name: str, version: int) -> Translation | None:
+    """The translation of an operator at an opset's version, or None."""
+    return next((e for e in _ALL.get((domain, name), ()) if e.since <= version), None)
+
+
+def translations() -> list[Translation]:
+    """All of them, by domain and name, the newest of each first."""
+    return [e for key in sorted(_ALL) for e in _ALL[key]]
+
+
+def schema_of(domain: str, name: str, version: int) -> Any:
+    """The OpSchema of an operator, or None if the installed onnx knows no such operator."""
+    onnx_ = library()
+    try:
+        return onnx_.defs.get_schema(name, version, domain)
+    except onnx_.defs.SchemaError:
+        return None
+
+
+def attribute_value(proto: Any, tensor: Callable[[Any], Any]) -> Any:
+    """The value of an AttributeProto: numbers, strings, lists of them, arrays, GraphProtos."""
+    kinds = library().AttributeProto
+    if proto.type == kinds.STRING:
+        return _text(proto.s)
+    if proto.type == kinds.STRINGS:
+        return tuple(_text(s) for s in proto.strings)
+    if proto.type == kinds.TENSOR:
+        return tensor(proto.t)
+    field = {
+        kinds.FLOAT: "f",
+        kinds.INT: "i",
+        kinds.GRAPH: "g",
+        kinds.TYPE_PROTO: "tp",
+        kinds.FLOATS: "floats",
+        kinds.INTS: "ints",
+        kinds.GRAPHS: "graphs",
+        kinds.SPARSE_TENSOR: "sparse_tensor",
+    }.get(proto.type)
+    if field is None:
+        raise FrontendError(f"attribute {proto.name}: type {proto.type} is not imported")
+    value = getattr(proto, field)
+    return tuple(value) if field.endswith("s") else value
+
+
+def _text(data: bytes) -> Any:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
+
+
+def attributes_for(
+    translation: Translation, schema: Any, given: dict[str, Any], tensor: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """The keywords of a translation: what the node gives, else the schema's default.
+
+    given  {name: AttributeProto}
+    Raises FrontendError for an attribute that the schema has not, has with another type or wants,
+    and for one that is given and that the translation would not heed.
+    """
+    keywords: dict[str, Any] = {}
+    known = {} if schema is None else schema.attributes
+    for name, proto in given.items():
+        if schema is not None and name not in known:
+            raise FrontendError(f"attribute {name}: {schema.name} has {sorted(known) or 'none'}")
+        if schema is not None and int(known[name].type.value) != proto.type:
+            wanted = known[name].type.name
+            got = library().AttributeProto.AttributeType.Name(proto.type)
+            raise FrontendError(f"attribute {name}: wanted {wanted}, got {got}")
+        if name in translation.attributes:
+            keywords[name] = attribute_value(proto, tensor)
+        elif name not in translation.ignores:
+            raise FrontendError(f"attribute {name}: it is not imported yet")
+    for name in translation.attributes.intersection(known).difference(given):
+        default = known[name].default_value
+        if known[name].required:
+            raise FrontendError(f"attribute {name}: it is missing")
+        if default.type != library().AttributeProto.UNDEFINED:
+            keywords[name] = attribute_value(default, tensor)
+        elif inspect.signature(translation.function).parameters[name].default is inspect._empty:
+            keywords[name] = None
+    return keywords
