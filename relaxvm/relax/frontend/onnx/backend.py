@@ -17,8 +17,9 @@ import numpy as np
 
 from ....base import RelaxvmError
 from ....ir import IRModule
-from ....runtime import VirtualMachine, as_ndarray, cpu
+from ....runtime import VirtualMachine, array, as_ndarray, cpu
 from ...interp import Evaluator
+from ...struct_info import TupleStructInfo
 from ...vm_build import build
 from .graph import from_onnx
 from .values import NeedsConstant
@@ -31,74 +32,106 @@ except ImportError:
 
 
 class RelaxvmRep(_BackendRep):  # type: ignore[misc, unused-ignore]
-    """A model, built. One that needs some inputs as constants is built for the values that `run`
-    gets, once for each.
+    """A model, built. One that must know some inputs, or how long a sequence is, is built for what
+    `run` gets, once for each.
     """
 
     def __init__(self, model: Any, **options: Any) -> None:
         self.model = model
         self.options = options
         self._programs: dict[Any, Any] = {}
-        self._constants: tuple[str, ...] = ()
+        # Inputs that the program is built for.
+        self._fixed: tuple[str, ...] = ()
         weights = {t.name for t in model.graph.initializer}
         self._inputs = [i.name for i in model.graph.input if i.name not in weights]
         self._outputs = [o.name for o in model.graph.output]
         try:
             self._program({})
         except NeedsConstant as error:
-            if not error.inputs:
-                raise
+            self._fix(error)
 
     def run(self, inputs: Any, **kwargs: Any) -> tuple[Any, ...]:
-        """The outputs as numpy arrays, for inputs in the model's order (or by name)."""
+        """The outputs as numpy arrays (of a sequence: lists of them), for inputs in the model's
+        order, or by name.
+        """
         if isinstance(inputs, dict):
-            given = {name: np.asarray(value) for name, value in inputs.items()}
+            given = dict(inputs)
         else:
             items = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-            given = {n: np.asarray(x) for n, x in zip(self._inputs, items)}
+            given = dict(zip(self._inputs, items))
+        if any(x is None for x in given.values()):
+            self._fixed += tuple(n for n in given if given[n] is None and n not in self._fixed)
         while True:
-            constants = {n: given[n] for n in self._constants}
             try:
-                program = self._program(constants)
+                program, left = self._program({n: given[n] for n in self._fixed})
                 break
             except NeedsConstant as error:
-                more = tuple(n for n in error.inputs if n not in self._constants)
-                if not more:
-                    raise
-                self._constants += more
-        values = [as_ndarray(given[n]) for n in self._inputs if n not in constants and n in given]
-        result = program(*values)
+                self._fix(error)
+        result = program(*(_argument(given[n]) for n in self._inputs if n in left))
         results = result if len(self._outputs) > 1 else [result]
-        return tuple(_plain(r) for r in results)
+        return tuple(map(_plain, results))
 
-    def _program(self, constants: dict[str, np.ndarray]) -> Any:
-        key = tuple((n, x.dtype.str, x.shape, x.tobytes()) for n, x in constants.items())
+    def _fix(self, error: NeedsConstant) -> None:
+        """Build for more inputs, those that `error` asks for; or raise it."""
+        more = tuple(n for n in error.inputs if n not in self._fixed)
+        if not more:
+            raise error
+        self._fixed += more
+
+    def _program(self, fixed: dict[str, Any]) -> tuple[Any, set[str]]:
+        """The program for these inputs, and the names of those that it is given when it runs."""
+        constants = {n: x for n, x in fixed.items() if not isinstance(x, list)}
+        shapes = {n: [np.shape(e) for e in x] for n, x in fixed.items() if isinstance(x, list)}
+        key = (
+            tuple(
+                (
+                    n,
+                    None
+                    if x is None
+                    else (str(np.asarray(x).dtype), np.shape(x), np.asarray(x).tobytes()),
+                )
+                for n, x in constants.items()
+            ),
+            tuple((n, tuple(s)) for n, s in shapes.items()),
+        )
         if key not in self._programs:
-            mod = from_onnx(self.model, constants=constants)
+            mod = from_onnx(self.model, shapes, constants=constants)
             self._programs[key] = _prepared(mod, **self.options)
-        return self._programs[key]
+        return self._programs[key], set(self._inputs).difference(constants)
 
 
 def _prepared(mod: IRModule, interpret: bool = False, exec_mode: str | None = None) -> Any:
     if interpret:
         evaluator = Evaluator(mod)
-        return lambda *args: evaluator("main", *args)
+        info = mod["main"].ret_struct_info
+        return lambda *args: _stored(evaluator("main", *args), info)
     executable = build(mod, "llvm", exec_mode=exec_mode)
     return VirtualMachine(executable, cpu(), exec_mode=exec_mode)["main"]
+
+
+def _stored(value: Any, info: Any) -> Any:
+    """What the evaluator gives, as runtime arrays."""
+    if isinstance(info, TupleStructInfo):
+        return tuple(_stored(v, f) for v, f in zip(value, info.fields))
+    return array(value, dtype=info.dtype)
+
+
+def _argument(value: Any) -> Any:
+    if isinstance(value, (list, tuple)):
+        return tuple(map(_argument, value))
+    return as_ndarray(np.asarray(value))
 
 
 def _plain(value: Any) -> Any:
     """A result as the suite compares it."""
     if isinstance(value, (tuple, list)):
         return [_plain(v) for v in value]
-    if isinstance(value, np.ndarray):
-        return value
-    array = value.numpy()
+    values = value.numpy()
     if value.dtype.is_bits:
         import ml_dtypes
 
-        return array.view(getattr(ml_dtypes, str(value.dtype)))
-    return array
+        return values.view(getattr(ml_dtypes, str(value.dtype)))
+    return values
 
 
 class RelaxvmBackend(_Backend):  # type: ignore[misc, unused-ignore]
@@ -148,8 +181,9 @@ class NodeTest:
         case = self.case
         try:
             rep = RelaxvmBackend.prepare(case.model, **options)
-            for inputs, wanted in case.data_sets:
-                got = rep.run(inputs)
+            for data, results in case.data_sets:
+                got = rep.run([_as_numpy(x) for x in data])
+                wanted = [_as_numpy(x) for x in results]
                 Runner.assert_similar_outputs(wanted, got, case.rtol, case.atol)
         except AssertionError as error:
             return "differs: " + " ".join(str(error).split())[:160]
@@ -158,6 +192,13 @@ class NodeTest:
         except Exception as error:  # a fault of the importer, which is what is counted
             return f"FAULT {type(error).__name__}: {str(error)[:200]}"
         return ""
+
+
+def _as_numpy(value: Any) -> Any:
+    """What a test gives: some of its tensors are messages."""
+    from onnx import TensorProto, numpy_helper
+
+    return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
 def node_tests(part: str = "") -> list[NodeTest]:

@@ -28,7 +28,7 @@ from ...transform.convert_to_dataflow import ConvertToDataflow
 from . import ops as ops
 from .model import Model, canonical_domain, element_dtype, imported_opsets, library
 from .registry import Translation, attributes_for, find, schema_of
-from .values import Elements, NeedsConstant, as_size, constant_of, dims_of, folded, numbers
+from .values import ABSENT, Elements, NeedsConstant, as_size, constant_of, dims_of, folded, numbers
 
 Scope = MutableMapping[str, Expr]
 
@@ -46,13 +46,15 @@ def from_onnx(
     """The graph function `main` that computes an ONNX model.
 
     model       a path, bytes or a ModelProto; external tensors are found beside the path only
-    shape_dict  {input: shape}, instead of what the model says; a str in it is a symbol
+    shape_dict  {input: shape}, instead of what the model says; a str in it is a symbol. Of a
+                sequence: a list of its elements' shapes
     dtype_dict  {input: dtype} for inputs whose element type the model leaves open; or one for all
     opset       the version of the standard operators, instead of the model's
     keep_params_in_input  the model's weights become parameters behind its inputs, and their values
                 the function's attribute "params" (see `relax.frontend.detach_params`)
     sanitize_input_names  parameters get names that are Python's
-    constants   {input: array}: inputs that are known and no parameters
+    constants   {input: array}: inputs that are known and no parameters; None: an optional without
+                a value
 
     `main` gives the model's output, or a tuple of several; its attribute "num_input" counts the
     inputs. A named dimension of the model is a symbol of that name, an unnamed one a fresh one.
@@ -80,8 +82,9 @@ class Importer:
         self.builder = BlockBuilder()
         self.elements = Elements()
         self.symbols: dict[str, tir.Var] = {}
-        # Variables of the model's inputs: what can be asked for as a constant.
-        self.inputs: dict[int, str] = {}
+        # Value or symbol -> the model's inputs that it is computed from: what can be asked for as
+        # constants.
+        self._inputs_of: dict[int, tuple[Any, frozenset[str]]] = {}
         self.functions = {
             (canonical_domain(f.domain), f.name, getattr(f, "overload", "")): f
             for f in model.proto.functions
@@ -142,10 +145,10 @@ class Importer:
             )
             var = Var(_sanitized(info.name, names) if sanitize else info.name, sinfo)
             scope[info.name] = var
-            self.inputs[id(var)] = info.name
+            self.made_from(var, frozenset([info.name]))
             params.append(var)
         for name, value in constants.items():
-            scope[name] = Constant(array(np.asarray(value)))
+            scope[name] = ABSENT if value is None else Constant(array(np.asarray(value)))
         count, kept = len(params), dict[str, NDArray]()
         for name, value in weights.items():
             if keep_params and name not in constants:
@@ -171,11 +174,20 @@ class Importer:
     ) -> StructInfo:
         """The struct info that a TypeProto says."""
         kind = proto.WhichOneof("value")
+        if kind == "optional_type":
+            return self.type_info(proto.optional_type.elem_type, what, shape, dtype)
+        if kind == "sequence_type":
+            if shape is None:
+                name = what.removeprefix("input ")
+                raise NeedsConstant(
+                    f"{what}: a sequence's length must be known when the model is imported; pass "
+                    f"shape_dict={{{name!r}: [shape of each element]}}",
+                    (name,),
+                )
+            element = proto.sequence_type.elem_type
+            return TupleStructInfo([self.type_info(element, what, each, dtype) for each in shape])
         if kind not in (None, "tensor_type"):
-            raise FrontendError(
-                f"{what}: wanted a tensor, got {kind}; a sequence's length must be known, so that "
-                "only sequences that the graph makes are imported"
-            )
+            raise FrontendError(f"{what}: wanted a tensor, a sequence or an optional, got {kind}")
         tensor = proto.tensor_type
         element = (
             dtype if tensor.elem_type == 0 and dtype else element_dtype(tensor.elem_type, what)
@@ -208,6 +220,15 @@ class Importer:
             places = np.ravel_multi_index(tuple(places.T), full.shape)
         full.reshape(-1)[places] = values
         return array(full)
+
+    def inputs_of(self, value: Any) -> frozenset[str]:
+        """The names of the model's inputs that a value (or a symbol) is computed from."""
+        return self._inputs_of.get(id(value), (None, frozenset[str]()))[1]
+
+    def made_from(self, value: Any, inputs: frozenset[str]) -> None:
+        """`value` is computed from the model's `inputs`."""
+        if inputs:
+            self._inputs_of[id(value)] = value, inputs
 
     # -- nodes ------------------------------------------------------------------------------------
 
@@ -245,6 +266,7 @@ class Importer:
         """Import one node."""
         title = _title(proto)
         inputs = [self.lookup(scope, name, title) if name else None for name in proto.input]
+        inputs = [None if x is ABSENT else x for x in inputs]
         given = {a.name: a for a in proto.attribute}
         for name, attribute in list(given.items()):
             if attribute.ref_attr_name:
@@ -274,10 +296,9 @@ class Importer:
                 body, body_opsets = self.schema_body(schema, proto, inputs, given, version)
                 results = self.inline(body, inputs, given, body_opsets, schema)
         if len(results) < len(proto.output):
-            raise FrontendError(
-                f"wanted {len(results)} outputs at most, got {len(proto.output)}"
-            )
+            raise FrontendError(f"wanted {len(results)} outputs at most, got {len(proto.output)}")
         span = Span(name=title)
+        sources = frozenset[str]().union(*map(self.inputs_of, inputs))
         for name, value in zip(proto.output, results):
             if not name:
                 continue
@@ -286,6 +307,8 @@ class Importer:
             if value is None:
                 raise FrontendError(f"its output {name!r} is not imported yet")
             scope[name] = self.emit(value, name, span)
+            if id(scope[name]) not in self._inputs_of:
+                self.made_from(scope[name], sources)
 
     def schema_body(
         self, schema: Any, proto: Any, inputs: list[Any], given: Mapping[str, Any], version: int
@@ -363,6 +386,8 @@ class Importer:
             if fields is not None and item is not whole:
                 self.elements.set(item, fields[value.index])
             return item
+        if value is ABSENT:
+            return value
         if not isinstance(value, Call):
             return value if is_leaf(value) else self.bound(value, name)
         args = tuple(self.emit(a, "", span) for a in value.args)
@@ -407,15 +432,10 @@ class Importer:
             elements = np.empty(count, object)
             elements[:] = fresh
             elements = elements.reshape(() if not info.dims else (count,))
+            for symbol in fresh:
+                self.made_from(symbol, self.inputs_of(x))
             self.elements.set(x, elements)
         return tuple(as_size(e) for e in np.asarray(elements).reshape(-1))
-
-
-class _Absent:
-    """Stands for an input of a function that a call leaves out."""
-
-
-ABSENT: Any = _Absent()
 
 
 class Node:
@@ -457,13 +477,15 @@ class Node:
             return x.data.numpy()
         values = numbers(self.graph.elements.of(x))
         if values is None:
-            name = self.graph.inputs.get(id(x))
-            hint = f"; pass constants={{{name!r}: ...}}" if name else ""
-            raise NeedsConstant(
-                f"its {what} must be known when the model is imported{hint}",
-                () if name is None else (name,),
-            )
+            raise self.needs(what, x)
         return values
+
+    def needs(self, what: str, *values: Any) -> NeedsConstant:
+        """An error to raise where values or symbols must be known when the model is imported."""
+        inputs = tuple(sorted(frozenset[str]().union(*map(self.graph.inputs_of, values))))
+        hint = ", ".join(f"{name!r}: ..." for name in inputs)
+        hint = f"; pass constants={{{hint}}}" if inputs else ""
+        return NeedsConstant(f"its {what} must be known when the model is imported{hint}", inputs)
 
     def ints(self, x: Expr, what: str) -> tuple[int, ...]:
         """The integers in `x`, flat. Raises NeedsConstant if they are unknown."""

@@ -173,5 +173,5 @@ def stored(values: np.ndarray, dtype: DataType) -> NDArray:
     if dtype.is_bits:
         return array(np.ascontiguousarray(values).view(storage_dtype(dtype)), dtype=dtype)
     return as_ndarray(
-        np.ascontiguousarray(values.astype(dtype.name, copy=False)).reshape(values.shape)
+        np.ascontiguousarray(values.astype(str(dtype), copy=False)).reshape(values.shape)
     )

@@ -39,6 +39,13 @@ class NeedsConstant(FrontendError):
         self.inputs = inputs
 
 
+class _Absent:
+    """Stands for what is left out: an input of a function, the value of an optional."""
+
+
+ABSENT: Any = _Absent()
+
+
 def _elementwise(f: Callable[..., Any]) -> Callable[..., Any]:
     """`f` of scalar expressions for arrays of them."""
     each = np.frompyfunc(f, 2, 1)

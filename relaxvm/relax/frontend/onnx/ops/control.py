@@ -15,7 +15,7 @@ from ....expr import Function, If, Tuple, Var, const
 from ....struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ....symbols import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..registry import onnx
-from ..values import dims_of, numbers, shape_expr
+from ..values import ABSENT, dims_of, numbers, shape_expr
 
 
 def _outer(graph: Any) -> Iterator[str]:
@@ -76,6 +76,8 @@ Step = Callable[[Any, list[Any], dict[str, Any]], tuple[Any, list[Any], list[Any
 def loop(node: Any, trips: Any = None, condition: Any = None, *carried: Any, body: Any) -> Any:
     names = [i.name for i in body.input]
     count = len(carried)
+    if any(x is ABSENT or not isinstance(x.struct_info, TensorStructInfo) for x in carried):
+        return _unrolled(node, trips, condition, list(carried), body)
 
     def step(i: Any, values: list[Any], around: dict[str, Any]) -> Any:
         scope = {**around, names[0]: i, names[1]: const(True, "bool")}
@@ -88,6 +90,28 @@ def loop(node: Any, trips: Any = None, condition: Any = None, *carried: Any, bod
     around = {n: node.scope[n] for n in dict.fromkeys(_outer(body)) if n not in names}
     results = len(body.output) - 1 - count
     return _run(node, most, begin, list(carried), step, around, results)
+
+
+def _unrolled(node: Any, trips: Any, condition: Any, values: list[Any], body: Any) -> list[Any]:
+    """A loop over sequences, whose length changes: one iteration after the other, as many as are
+    known to run.
+    """
+    most = np.iinfo("int64").max if trips is None else int(node.number(trips, "trip count"))
+    go_on = condition is None or bool(node.number(condition, "condition"))
+    count, rows, i = len(values), list[list[Any]](), 0
+    while go_on and i < most:
+        names = [p.name for p in body.input]
+        scope = ChainMap(dict[str, Any](), node.scope)
+        scope.update({names[0]: const(i, "int64"), names[1]: const(True, "bool")})
+        scope.update(zip(names[2:], values))
+        go, *outputs = _body(node, body, scope)
+        go_on = bool(node.number(go, "condition"))
+        values, i = outputs[:count], i + 1
+        rows.append(outputs[count:])
+    collected = [op.stack(Tuple(column), 0) for column in zip(*rows)]
+    if len(collected) < len(body.output) - 1 - count:
+        raise FrontendError("a loop that never runs gives results of unknown shape")
+    return [*values, *collected]
 
 
 @onnx("Scan", since=9)

@@ -49,7 +49,11 @@ def constant_of_shape(node: Any, shape: Any, *, value: Any = None) -> Any:
 def arange(node: Any, start: Any, limit: Any, delta: Any) -> Any:
     dtype = dtype_of(start)
     if dtype.is_float and not all(map(node.is_known, (start, limit, delta))):
-        raise node.error("Range of floats that are known only at run time is not imported yet")
+        steps = op.ceil(op.divide(op.subtract(limit, start), delta))
+        count = op.maximum(op.astype(steps, "int64"), const(0, "int64"))
+        (length,) = node.sizes(node.emit(count), "length")
+        places = op.astype(op.arange(PrimValue(length), dtype="int64"), dtype)
+        return op.add(start, op.multiply(places, delta))
     if dtype.is_float:
         begin, end, step = (node.number(x, "bounds") for x in (start, limit, delta))
         return const(np.arange(begin, end, step).astype(str(dtype)))

@@ -57,8 +57,7 @@ def top_k_1(node: Any, x: Any, *, axis: int, k: int) -> Any:
 
 @onnx("Compress", since=9)
 def compress(node: Any, x: Any, condition: Any, *, axis: Any) -> Any:
-    kept = op.nonzero(condition)
-    flat = op.reshape(kept, (-1,))
+    flat = op.squeeze(node.emit(op.nonzero(condition)), 0)
     if axis is None:
         x, axis = op.reshape(x, shape_expr([product(dims_of(x))])), 0
     return op.take(x, flat, axis)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .....ir import IntImm
+from ..... import tir
+from .....ir import IntImm, walk
 from .... import op
 from ....expr import Tuple, const
 from ....op.sizes import simplified
@@ -75,11 +76,20 @@ def flatten(node: Any, x: Any, *, axis: int) -> Any:
 
 @onnx("Squeeze", since=13)
 def squeeze(node: Any, x: Any, axes: Any = None) -> Any:
-    return op.squeeze(x, None if axes is None else node.ints(axes, "axes"))
+    return _squeezed(node, x, None if axes is None else node.ints(axes, "axes"))
 
 
 @onnx("Squeeze", since=1)
 def squeeze_1(node: Any, x: Any, *, axes: Any) -> Any:
+    return _squeezed(node, x, axes)
+
+
+def _squeezed(node: Any, x: Any, axes: Any) -> Any:
+    """`x` without `axes`, or without all of one element."""
+    sizes = [d for d in dims_of(x) if not isinstance(d, IntImm)]
+    if axes is None and sizes:
+        symbols = [n for d in sizes for n in walk(d) if isinstance(n, tir.Var)]
+        raise node.needs("dimensions, of which those of 1 are dropped,", *symbols)
     return op.squeeze(x, axes)
 
 

@@ -31,7 +31,7 @@ def quantize(
         dtype = dtype_of(zero)
     scale, zero = _spread(x, scale, zero, dtype, axis, block_size)
     if len(dims_of(scale)) <= 1 and not dtype.is_float:
-        return op.quantize(x, scale, zero, axis, str(dtype))
+        return op.quantize(x, scale, zero, axis if dims_of(scale) else -1, str(dtype))
     return _by_element(node, x, scale, zero, dtype)
 
 
@@ -50,7 +50,7 @@ def dequantize(
     result = element_dtype(output_dtype, "output_dtype") if output_dtype else dtype_of(scale)
     scale, zero = _spread(x, scale, zero, dtype, axis, block_size)
     if len(dims_of(scale)) <= 1 and not dtype.is_float:
-        return op.dequantize(x, scale, zero, axis, str(result))
+        return op.dequantize(x, scale, zero, axis if dims_of(scale) else -1, str(result))
     wide = "float32" if dtype.is_float else "int32"
     centred = op.subtract(op.astype(x, wide), op.astype(zero, wide))
     return op.astype(

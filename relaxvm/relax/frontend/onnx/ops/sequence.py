@@ -9,7 +9,7 @@ from .... import op
 from ....expr import Tuple, const
 from ....struct_info import TupleStructInfo
 from ..registry import onnx
-from ..values import dims_of
+from ..values import ABSENT, dims_of
 
 
 @onnx("SequenceConstruct", since=11)
@@ -93,13 +93,13 @@ def _place(node: Any, x: Any, position: Any, more: int) -> int:
 
 @onnx("Optional", since=15, ignores="type")
 def optional(node: Any, x: Any = None) -> Any:
-    if x is None:
-        raise FrontendError("an optional without a value is not imported yet")
-    return x
+    return ABSENT if x is None else x
 
 
 @onnx("OptionalGetElement", since=15)
 def optional_element(node: Any, x: Any) -> Any:
+    if x is None:
+        raise FrontendError("the optional has no value")
     return x
 
 

@@ -227,9 +227,7 @@ def qlinear_conv(
 def _flat_window(x: Any, *rest: Any) -> Window:
     window = _window(x, *rest)
     if window.axes != 2:
-        raise FrontendError(
-            f"integer convolutions over {window.axes} axes are not imported yet"
-        )
+        raise FrontendError(f"integer convolutions over {window.axes} axes are not imported yet")
     return window
 
 
