@@ -324,7 +324,10 @@ class Importer:
             plain.CopyFrom(proto)
             del plain.attribute[:]
             plain.attribute.extend(given.values())
-            types = [b"" if x is None else _type_proto(onnx, x) for x in inputs]
+            types = [
+                b"" if x is None else _type_proto(onnx, x.struct_info).SerializeToString()
+                for x in inputs
+            ]
             data = schema.get_context_dependent_function_with_opset_version(
                 max(versions, default=version), plain.SerializeToString(), types
             )
@@ -559,15 +562,16 @@ def _absent_text(absent: Mapping[tuple[str, str, int], list[str]]) -> str:
     return "\n".join(lines)
 
 
-def _type_proto(onnx: Any, x: Expr) -> bytes:
-    """The TypeProto of a value, as bytes."""
-    info = x.struct_info
+def _type_proto(onnx: Any, info: StructInfo) -> Any:
+    """The TypeProto that says what struct info does; of a sequence's elements the first."""
+    if isinstance(info, TupleStructInfo) and info.fields:
+        return onnx.helper.make_sequence_type_proto(_type_proto(onnx, info.fields[0]))
     if not isinstance(info, TensorStructInfo):
-        raise FrontendError(f"wanted a tensor, got {info}")
+        raise FrontendError(f"wanted a tensor or a sequence that is not empty, got {info}")
     kinds = onnx.TensorProto.DataType.items()
     number = next(n for _, n in kinds if n and _dtype_name(onnx, n) == str(info.dtype))
     dims = None if info.dims is None else [getattr(d, "value", None) for d in info.dims]
-    return bytes(onnx.helper.make_tensor_type_proto(number, dims).SerializeToString())
+    return onnx.helper.make_tensor_type_proto(number, dims)
 
 
 def _dtype_name(onnx: Any, number: int) -> str:

@@ -10,12 +10,13 @@ import numpy as np
 
 from ..... import tir
 from .....base import FrontendError
+from .....ir import IntImm
 from .... import op
 from ....expr import Function, If, Tuple, Var, const
 from ....struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ....symbols import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..registry import onnx
-from ..values import ABSENT, dims_of, numbers, shape_expr
+from ..values import ABSENT, dims_of, dtype_of, numbers, shape_expr
 
 
 def _outer(graph: Any) -> Iterator[str]:
@@ -51,7 +52,7 @@ def if_(node: Any, condition: Any, *, then_branch: Any, else_branch: Any) -> Any
     known = numbers(node.graph.elements.of(condition))
     if known is not None:
         return _body(node, then_branch if known.reshape(-1)[0] else else_branch, node.scope)
-    condition = node.emit(op.reshape(condition, ()))
+    scalar = node.emit(op.reshape(condition, ()))
     builder = node.graph.builder
     branches = []
     for graph in (then_branch, else_branch):
@@ -61,8 +62,11 @@ def if_(node: Any, condition: Any, *, then_branch: Any, else_branch: Any) -> Any
         except BaseException:
             builder.end_scope()
             raise
+        if any(x is ABSENT for x in outputs):
+            builder.end_scope()
+            raise node.needs("condition, on which depends whether there is a result,", condition)
         branches.append(builder.end_scope(_joined(outputs)))
-    value = node.emit(If(condition, *branches))
+    value = node.emit(If(scalar, *branches))
     return [value] if len(then_branch.output) == 1 else list(value)
 
 
@@ -83,13 +87,30 @@ def loop(node: Any, trips: Any = None, condition: Any = None, *carried: Any, bod
         scope = {**around, names[0]: i, names[1]: const(True, "bool")}
         scope.update(zip(names[2:], values))
         go_on, *outputs = _body(node, body, scope)
-        return op.reshape(go_on, ()), outputs[:count], outputs[count:]
+        rows = outputs[count:]
+        if rows:
+            rows = [_declared(node, x, o) for x, o in zip(rows, body.output[-len(rows) :])]
+        return op.reshape(go_on, ()), outputs[:count], rows
 
     most = const(np.iinfo("int64").max, "int64") if trips is None else op.reshape(trips, ())
     begin = const(True, "bool") if condition is None else op.reshape(condition, ())
     around = {n: node.scope[n] for n in dict.fromkeys(_outer(body)) if n not in names}
     results = len(body.output) - 1 - count
     return _run(node, most, begin, list(carried), step, around, results)
+
+
+def _declared(node: Any, value: Any, declared: Any) -> Any:
+    """A result of a loop, checked at run time to have the sizes that the model declares for it,
+    where they are not known otherwise.
+    """
+    dims = declared.type.tensor_type.shape.dim
+    if all(isinstance(d, IntImm) for d in dims_of(value)) or not dims:
+        return value
+    if len(dims) != len(dims_of(value)) or not all(d.HasField("dim_value") for d in dims):
+        return value
+    value = node.emit(value)
+    info = TensorStructInfo(tuple(d.dim_value for d in dims), dtype_of(value))
+    return node.graph.builder.match_cast(value, info)
 
 
 def _unrolled(node: Any, trips: Any, condition: Any, values: list[Any], body: Any) -> list[Any]:
@@ -199,7 +220,7 @@ def _run(
     returned = TupleStructInfo(fields)
     name = builder.get_unique_name("loop")
     gv = builder.add_func(Function.create_empty(frame.params, returned), name)
-    with builder.function(gv.name_hint, frame.params, private=True):
+    with builder.function(gv.name_hint, frame.params):
         go_on = node.emit(op.logical_and(op.less(frame.i, frame.trips), frame.go))
         builder.begin_scope()
         go, values, rows = step(frame.i, frame.carried, {**around, **frame.around})
@@ -216,6 +237,7 @@ def _run(
         builder.begin_scope()
         stop = builder.end_scope(Tuple((*frame.carried, *frame.rows)))
         builder.emit_func_output(builder.emit(If(go_on, more, stop)))
+    builder.update_func(gv, builder.get()[gv].without_attr("global_symbol"))
     empty = [node.emit(op.zeros(shape_expr([0, *info.dims]), info.dtype)) for info in row_infos]
     symbols = [] if frame.symbols is None else [shape_expr(frame.symbols.struct_info.values)]
     whole = builder.emit(

@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .....base import FrontendError
-from .....ir import IntImm
+from .....ir import IntImm, structural_equal
 from .... import op
 from ....expr import const
 from ..registry import add, onnx
-from ..values import dims_of, dtype_of, shape_expr
+from ..values import as_size, dims_of, dtype_of, product, shape_expr
 
 
 class Window(NamedTuple):
@@ -369,29 +369,55 @@ def resize(
         factors = node.known(scales, "scales").astype("float64").reshape(-1)
         for axis, factor in zip(along, factors):
             target[axis] = _scaled(dims[axis], float(factor))
-    changed = [i for i, (a, b) in enumerate(zip(dims, target)) if str(a) != str(b)]
-    region: Any = None
+    roi_of = [(0.0, 0.0)] * len(dims)
     if coordinate_transformation_mode == "tf_crop_and_resize":
         ends = node.known(roi, "roi").astype("float64").reshape(2, -1)
-        whole = np.array([[0.0] * len(dims), [1.0] * len(dims)])
-        whole[:, along] = ends
-        region = tuple(float(v) for v in whole[:, -2:].reshape(-1))
-        changed = sorted({*changed, *(i for i in along if tuple(whole[:, i]) != (0.0, 1.0))})
-    if len(dims) != 4 or any(i < 2 for i in changed):
-        raise node.error("only the two last of four axes are resized yet; relax.op has resize2d")
-    method = {"nearest": "nearest_neighbor"}.get(mode, mode)
-    return op.image.resize2d(
-        x,
-        shape_expr(target[2:]),
-        region,
-        "NCHW",
-        method,
-        coordinate_transformation_mode,
-        nearest_mode if mode == "nearest" else "",
-        cubic_coeff_a,
-        exclude_outside,
-        extrapolation_value,
-    )
+        for k, axis in enumerate(along):
+            roi_of[axis] = float(ends[0, k]), float(ends[1, k])
+    changed = [
+        i
+        for i, (a, b) in enumerate(zip(dims, target))
+        if not structural_equal(a, as_size(b)) or roi_of[i] not in ((0.0, 0.0), (0.0, 1.0))
+    ]
+    if len(changed) > 2 and mode != "nearest" and not dtype_of(x).is_float:
+        raise node.error("integers are interpolated along two axes at most yet")
+    # Interpolation is done along one axis after the other: two at a time is what relax.op has.
+    for pair in (changed[i : i + 2] for i in range(0, len(changed), 2)):
+        first, second = pair if len(pair) == 2 else (_another(pair[0], len(dims)), pair[0])
+        region = tuple(
+            roi_of[i][e] if i in pair else float(e) for e in (0, 1) for i in (first, second)
+        )
+        settings = (
+            {"nearest": "nearest_neighbor"}.get(mode, mode),
+            coordinate_transformation_mode,
+            nearest_mode if mode == "nearest" else "",
+            cubic_coeff_a,
+            exclude_outside,
+            extrapolation_value,
+        )
+        x = node.emit(_resized(x, first, second, target, region, settings))
+    return x
+
+
+def _another(axis: int, rank: int) -> int:
+    """An axis beside `axis`."""
+    if rank < 2:
+        raise FrontendError("a resize of one dimension alone is not imported yet")
+    return axis - 1 if axis else 1
+
+
+def _resized(x: Any, first: int, second: int, target: Any, roi: Any, settings: Any) -> Any:
+    """`x` with other sizes along two axes, which are brought to the end and back."""
+    rank = len(dims_of(x))
+    order = [*(i for i in range(rank) if i not in (first, second)), first, second]
+    dims = [dims_of(x)[i] for i in order]
+    pictures = op.permute_dims(x, tuple(order)) if order != list(range(rank)) else x
+    pictures = op.reshape(pictures, shape_expr([1, product(dims[:-2]), *dims[-2:]]))
+    size = shape_expr([target[first], target[second]])
+    y = op.image.resize2d(pictures, size, roi, "NCHW", *settings)
+    y = op.reshape(y, shape_expr([*dims[:-2], target[first], target[second]]))
+    back = tuple(int(i) for i in np.argsort(order))
+    return op.permute_dims(y, back) if order != list(range(rank)) else y
 
 
 def _scaled(size: Any, factor: float) -> Any:
