@@ -46,7 +46,6 @@ ABSENT: dict[str, dict[str, str]] = {
     },
     "comes with the importer": {
         "relax.frontend.common": "*",
-        "relax.frontend.onnx": "*",
         "relax.frontend.torch": "*",
     },
     "machine code is linked in the process; `export_library` asks the system's linker": {

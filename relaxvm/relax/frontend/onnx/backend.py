@@ -103,7 +103,7 @@ class RelaxvmRep(_BackendRep):  # type: ignore[misc, unused-ignore]
 def _prepared(mod: IRModule, interpret: bool = False, exec_mode: str | None = None) -> Any:
     if interpret:
         evaluator = Evaluator(mod)
-        info = mod["main"].ret_struct_info
+        info = getattr(mod["main"], "ret_struct_info")  # noqa: B009
         return lambda *args: _stored(evaluator("main", *args), info)
     executable = build(mod, "llvm", exec_mode=exec_mode)
     return VirtualMachine(executable, cpu(), exec_mode=exec_mode)["main"]

@@ -13,7 +13,6 @@ from .... import tir
 from ....base import FrontendError, OpNotImplemented, RelaxvmError, Span, add_note
 from ....ir import IRModule, PrimExpr
 from ....runtime import NDArray, array
-from ... import op
 from ...block_builder import BlockBuilder
 from ...expr import Call, Constant, Tuple, TupleGetItem, Var, is_leaf
 from ...op.sizes import with_symbols
@@ -27,7 +26,7 @@ from ...struct_info import (
 from ...transform.convert_to_dataflow import ConvertToDataflow
 from . import ops as ops
 from .model import Model, canonical_domain, element_dtype, imported_opsets, library
-from .registry import Translation, attributes_for, find, schema_of
+from .registry import Translation, attributes_for, find, op, schema_of
 from .values import ABSENT, Elements, NeedsConstant, as_size, constant_of, dims_of, folded, numbers
 
 Scope = MutableMapping[str, Expr]
@@ -99,6 +98,7 @@ class Importer:
         stack = [(n, self.opsets) for n in self.model.proto.graph.node]
         while stack:
             proto, opsets = stack.pop()
+            _want_text(proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
             stack.extend((n, opsets) for graph in subgraphs(proto) for n in graph.node)
             domain = canonical_domain(proto.domain)
             key = domain, proto.op_type, getattr(proto, "overload", "")
@@ -130,6 +130,7 @@ class Importer:
     ) -> IRModule:
         """The module with the function `main`."""
         graph = self.model.proto.graph
+        _want_text(*(x.name for x in (*graph.input, *graph.output, *graph.initializer)))
         weights = {t.name: self.model.tensor(t) for t in graph.initializer}
         for sparse in graph.sparse_initializer:
             weights[sparse.values.name] = self.dense(sparse)
@@ -285,6 +286,9 @@ class Importer:
             version = opsets[domain]
             translation = find(domain, proto.op_type, version)
             schema = schema_of(domain, proto.op_type, version)
+            if schema is not None and not schema.min_input <= len(inputs) <= schema.max_input:
+                least, most = schema.min_input, schema.max_input
+                raise FrontendError(f"wanted {least} to {most} inputs, got {len(inputs)}")
             if translation is not None:
                 if len(inputs) > translation.most_inputs:
                     raise FrontendError(f"wanted {translation.most_inputs} inputs at most")
@@ -531,6 +535,13 @@ def subgraphs(proto: Any) -> Iterator[Any]:
         if attribute.HasField("g"):
             yield attribute.g
         yield from attribute.graphs
+
+
+def _want_text(*names: Any) -> None:
+    """Refuse names that are not UTF-8, which protobuf gives as bytes."""
+    for name in names:
+        if not isinstance(name, str):
+            raise FrontendError(f"the model is damaged: the name {name!r} is no text")
 
 
 def _has_unknown(info: Any) -> bool:

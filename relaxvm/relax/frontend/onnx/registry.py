@@ -17,7 +17,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ....base import FrontendError
+from ... import op as _operators
 from .model import library
+
+# What a model says is checked when it runs, by the operators' records.
+op: Any = _operators
 
 Translate = Callable[..., Any]
 
@@ -37,6 +41,9 @@ class Translation(NamedTuple):
     ignores: frozenset[str]
     most_inputs: float
 
+
+# Of opset 1: which inputs may be overwritten.
+_HINTS = frozenset({"consumed_inputs"})
 
 _ALL: dict[tuple[str, str], list[Translation]] = {}
 
@@ -72,7 +79,7 @@ def add(
         since,
         function,
         frozenset(p.name for p in params if p.kind is p.KEYWORD_ONLY),
-        frozenset(ignores.split()),
+        frozenset(ignores.split()) | _HINTS,
         float("inf") if more else inputs,
     )
     entries = _ALL.setdefault((domain, name), [])

@@ -8,6 +8,7 @@ ONNX operator says anything about shapes; what all elements are numbers of becom
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 
 from .... import tir
 from ....base import DataType, FrontendError, StructInfoError
-from ....ir import IntImm, Op, PrimExpr, const
+from ....ir import IntImm, Mul, Op, PrimExpr, const, structural_equal
 from ....runtime import array
 from ...expr import Call, Constant, PrimValue, Tuple, TupleGetItem, Var
 from ...op.meaning import evaluate
@@ -48,7 +49,7 @@ ABSENT: Any = _Absent()
 
 def _elementwise(f: Callable[..., Any]) -> Callable[..., Any]:
     """`f` of scalar expressions for arrays of them."""
-    each = np.frompyfunc(f, 2, 1)
+    each = np.frompyfunc(lambda a, b: f(as_size(a), as_size(b)), 2, 1)
     return lambda a, b: each(a, b)
 
 
@@ -194,7 +195,7 @@ def _settled(value: Any, info: Any) -> Any:
 def as_size(value: Any) -> PrimExpr:
     """A number or an expression as an int64 expression."""
     if isinstance(value, PrimExpr):
-        return value if value.dtype == "int64" else tir.Cast("int64", value)
+        return value if value.dtype == "int64" else tir.Cast(DataType("int64"), value)
     return const(int(value), "int64")
 
 
@@ -305,3 +306,36 @@ def product(dims: Iterable[Any]) -> PrimExpr:
     for d in dims:
         total = d if isinstance(total, IntImm) and total.value == 1 else total * d
     return simplified(total)
+
+
+def quotient(dims: Iterable[PrimExpr], by: Iterable[PrimExpr]) -> PrimExpr:
+    """The product of `dims` by that of others, which divides it: what both have is left out."""
+    above, below = _factors(dims), _factors(by)
+    for factor in list(below):
+        same = next((f for f in above if structural_equal(f, factor)), None)
+        if same is not None:
+            above.remove(same)
+            below.remove(factor)
+    numbers_above, numbers_below = (
+        math.prod(f.value for f in part if isinstance(f, IntImm)) for part in (above, below)
+    )
+    common = math.gcd(numbers_above, numbers_below) or 1
+    rest_above, rest_below = (
+        [f for f in part if not isinstance(f, IntImm)] for part in (above, below)
+    )
+    top = product([const(numbers_above // common, "int64"), *rest_above])
+    bottom = product([const(numbers_below // common, "int64"), *rest_below])
+    return top if isinstance(bottom, IntImm) and bottom.value == 1 else simplified(top // bottom)
+
+
+def _factors(dims: Iterable[PrimExpr]) -> list[PrimExpr]:
+    """What is multiplied in dimensions."""
+    factors: list[PrimExpr] = []
+    stack = list(dims)
+    while stack:
+        each = stack.pop()
+        if isinstance(each, Mul):
+            stack += [each.a, each.b]
+        else:
+            factors.append(each)
+    return factors

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import op
 from ....expr import const
-from ..registry import direct, onnx
+from ..registry import direct, onnx, op
 from ..values import dims_of, dtype_of, product, shape_expr
 
 direct(
@@ -23,12 +22,12 @@ direct(
 )
 
 
-@onnx("LeakyRelu", ignores="consumed_inputs")
+@onnx("LeakyRelu")
 def leaky_relu(node: Any, x: Any, *, alpha: float) -> Any:
     return op.nn.leakyrelu(x, alpha)
 
 
-@onnx("Elu", ignores="consumed_inputs")
+@onnx("Elu")
 def elu(node: Any, x: Any, *, alpha: float) -> Any:
     return op.nn.elu(x, alpha)
 
@@ -38,12 +37,12 @@ def celu(node: Any, x: Any, *, alpha: float) -> Any:
     return op.nn.celu(x, alpha)
 
 
-@onnx("Selu", ignores="consumed_inputs")
+@onnx("Selu")
 def selu(node: Any, x: Any, *, alpha: float, gamma: float) -> Any:
     return op.multiply(op.nn.elu(x, alpha), const(gamma, dtype_of(x)))
 
 
-@onnx("HardSigmoid", ignores="consumed_inputs")
+@onnx("HardSigmoid")
 def hard_sigmoid(node: Any, x: Any, *, alpha: float, beta: float) -> Any:
     return op.nn.hardsigmoid(x, alpha, beta)
 

@@ -11,11 +11,10 @@ import numpy as np
 from ..... import tir
 from .....base import FrontendError
 from .....ir import IntImm
-from .... import op
 from ....expr import Function, If, Tuple, Var, const
 from ....struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ....symbols import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
-from ..registry import onnx
+from ..registry import onnx, op
 from ..values import ABSENT, dims_of, dtype_of, numbers, shape_expr
 
 
@@ -158,7 +157,7 @@ def scan(
     length = dims_of(inputs[states])[axes[0]]
     around = {n: node.scope[n] for n in dict.fromkeys(_outer(body)) if n not in names}
     # Names that no node can have, for what is read row by row.
-    around.update({("row", k): node.emit(x) for k, x in enumerate(rows)})  # type: ignore[misc]
+    around.update({("row", k): node.emit(x) for k, x in enumerate(rows)})
 
     def step(i: Any, values: list[Any], inner: dict[Any, Any]) -> Any:
         scope = {n: v for n, v in inner.items() if isinstance(n, str)}
@@ -239,7 +238,7 @@ def _run(
         builder.emit_func_output(builder.emit(If(go_on, more, stop)))
     builder.update_func(gv, builder.get()[gv].without_attr("global_symbol"))
     empty = [node.emit(op.zeros(shape_expr([0, *info.dims]), info.dtype)) for info in row_infos]
-    symbols = [] if frame.symbols is None else [shape_expr(frame.symbols.struct_info.values)]
+    symbols = [shape_expr(frame.loose)] if frame.loose else []
     whole = builder.emit(
         gv(
             const(0, "int64"),
@@ -251,8 +250,13 @@ def _run(
             *symbols,
         )
     )
-    count = len(carried) + results
-    return [importer.emit(whole[i], "", node.span) for i in range(count)]
+    outputs = [importer.emit(whole[i], "", node.span) for i in range(len(carried) + results)]
+    for k, info in enumerate(row_infos, len(carried)):
+        # Of what is collected, all sizes but the number of iterations are known here.
+        if not isinstance(dims_of(outputs[k])[0], IntImm):
+            known = TensorStructInfo((dims_of(outputs[k])[0], *info.dims), info.dtype)
+            outputs[k] = builder.match_cast(outputs[k], known)
+    return outputs
 
 
 class _Frame:
@@ -277,9 +281,10 @@ class _Frame:
         plain = [self.i, self.trips, self.go, *self.carried, *self.rows, *self.around.values()]
         bound = {s for p in plain for s in definable_tir_vars_in_struct_info(p.struct_info)}
         used = {s: None for p in plain for s in tir_vars_in_struct_info(p.struct_info)}
-        loose = [s for s in used if s not in bound]
-        self.symbols = Var("symbols", ShapeStructInfo(loose)) if loose else None
-        self.fixed = [*self.around.values(), *([self.symbols] if self.symbols else [])]
+        # Symbols that no parameter's shape binds come as a shape of their own.
+        self.loose = [s for s in used if s not in bound]
+        more = [Var("symbols", ShapeStructInfo(self.loose))] if self.loose else []
+        self.fixed = [*self.around.values(), *more]
         self.params = [self.i, self.trips, self.go, *self.carried, *self.rows, *self.fixed]
 
 

@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from .....base import FrontendError
-from .... import op
 from ....expr import Constant, PrimValue, const
 from ..model import element_dtype
-from ..registry import onnx
+from ..registry import onnx, op
 from ..values import dims_of, dtype_of, product, shape_expr
 
 

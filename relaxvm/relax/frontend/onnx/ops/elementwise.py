@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from .....base import DataType
-from .... import op
 from ....expr import const
 from ..model import element_dtype
-from ..registry import direct, onnx
+from ..registry import direct, onnx, op
 from ..values import dims_of, dtype_of
 
 direct(
@@ -61,22 +60,22 @@ direct(
 direct({"Add": op.add, "Div": op.divide, "Mul": op.multiply, "Sub": op.subtract}, since=7)
 
 
-@onnx("Add", since=1, ignores="consumed_inputs")
+@onnx("Add", since=1)
 def add_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
     return op.add(a, _old_operand(a, b, axis, broadcast))
 
 
-@onnx("Sub", since=1, ignores="consumed_inputs")
+@onnx("Sub", since=1)
 def sub_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
     return op.subtract(a, _old_operand(a, b, axis, broadcast))
 
 
-@onnx("Mul", since=1, ignores="consumed_inputs")
+@onnx("Mul", since=1)
 def mul_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
     return op.multiply(a, _old_operand(a, b, axis, broadcast))
 
 
-@onnx("Div", since=1, ignores="consumed_inputs")
+@onnx("Div", since=1)
 def div_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
     return op.divide(a, _old_operand(a, b, axis, broadcast))
 
@@ -186,7 +185,7 @@ def clip(node: Any, x: Any, least: Any = None, most: Any = None) -> Any:
     return x if most is None else op.minimum(x, op.reshape(most, ()))
 
 
-@onnx("Clip", since=1, ignores="consumed_inputs")
+@onnx("Clip", since=1)
 def clip_1(node: Any, x: Any, *, min: Any = None, max: Any = None) -> Any:
     if min is not None:
         x = op.maximum(x, const(min, dtype_of(x)))

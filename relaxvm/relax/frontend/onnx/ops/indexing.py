@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import op
 from ....expr import const
-from ..registry import onnx
+from ..registry import onnx, op
 from ..values import dims_of, dtype_of, product, shape_expr
 
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import op
 from ....expr import Tuple, const
-from ..registry import onnx
+from ..registry import onnx, op
 from ..values import dtype_of
 
 

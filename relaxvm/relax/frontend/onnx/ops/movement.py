@@ -8,11 +8,10 @@ import numpy as np
 
 from ..... import tir
 from .....ir import IntImm, walk
-from .... import op
 from ....expr import Tuple, const
 from ....op.sizes import simplified
-from ..registry import direct, onnx
-from ..values import dims_of, dtype_of, product, shape_expr
+from ..registry import direct, onnx, op
+from ..values import as_size, dims_of, dtype_of, product, quotient, shape_expr
 
 # -- shapes ----------------------------------------------------------------------------------------
 
@@ -24,7 +23,7 @@ def reshape(node: Any, x: Any, shape: Any, *, allowzero: Any = 0) -> Any:
     return _reshaped(x, node.sizes(shape), allowzero)
 
 
-@onnx("Reshape", since=1, ignores="consumed_inputs")
+@onnx("Reshape", since=1)
 def reshape_1(node: Any, x: Any, *, shape: Any) -> Any:
     return _reshaped(x, shape, 0)
 
@@ -40,11 +39,8 @@ def _reshaped(x: Any, wanted: Any, allowzero: Any) -> Any:
         dims.append(old[i] if isinstance(value, int) and value == 0 and not allowzero else d)
     left = [i for i, d in enumerate(dims) if _is(d, -1)]
     if left:
-        others = product(d for i, d in enumerate(dims) if i not in left)
-        if _is(others, 0):
-            dims[left[0]] = 0
-        else:
-            dims[left[0]] = simplified(product(old) // others)
+        others = [as_size(d) for i, d in enumerate(dims) if i not in left]
+        dims[left[0]] = 0 if any(_is(d, 0) for d in others) else quotient(old, others)
     return op.reshape(x, shape_expr(dims))
 
 
@@ -110,22 +106,18 @@ def transpose(node: Any, x: Any, *, perm: Any) -> Any:
 
 @onnx("Expand", since=8)
 def expand(node: Any, x: Any, shape: Any) -> Any:
-    wanted = node.sizes(shape)
-    dims = dims_of(x)
+    wanted: tuple[Any, ...] = node.sizes(shape)
+    dims: tuple[Any, ...] = dims_of(x)
     rank = max(len(wanted), len(dims))
     wanted = (*[1] * (rank - len(wanted)), *wanted)
     dims = (*[1] * (rank - len(dims)), *dims)
     # A dimension of 1 in the shape asked for leaves that of the data.
     target = [d if _is(w, 1) else w for d, w in zip(dims, wanted)]
-    if node.is_known(shape) and not any(_may_be_one(node, w) for w in wanted):
+    if all(isinstance(w, (int, IntImm)) for w in wanted):
         return op.broadcast_to(x, shape_expr(target))
+    # What turns out to be 1 when it runs leaves the data's dimension, too.
     filled = op.full(shape_expr(wanted), const(0, dtype_of(x)), dtype_of(x))
     return op.where(op.equal(filled, filled), x, filled)
-
-
-def _may_be_one(node: Any, size: Any) -> bool:
-    """Whether an expression that is asked for as a size may turn out to be 1 at run time."""
-    return not isinstance(size, (int, IntImm))
 
 
 @onnx("Tile", since=6)
@@ -139,7 +131,7 @@ def tile(node: Any, x: Any, repeats: Any) -> Any:
 @onnx("Slice", since=10)
 def slice_(node: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     rank = len(dims_of(x))
-    (count,) = (d.value for d in dims_of(starts))
+    (count,) = (getattr(d, "value", 0) for d in dims_of(starts))
     along = list(range(count)) if axes is None else [a % rank for a in node.ints(axes, "axes")]
     if steps is not None and not node.is_known(steps):
         node.known(steps, "steps")

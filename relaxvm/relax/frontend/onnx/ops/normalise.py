@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .... import op
 from ....expr import const
-from ..registry import onnx
+from ..registry import onnx, op
 from ..values import dims_of, dtype_of, product, shape_expr
 
 
@@ -115,6 +114,6 @@ def dropout(node: Any, x: Any, ratio: Any = None, training: Any = None) -> Any:
     return x, op.ones(shape_expr(dims_of(x)), "bool")
 
 
-@onnx("Dropout", since=1, ignores="ratio is_test consumed_inputs")
+@onnx("Dropout", since=1, ignores="ratio is_test")
 def dropout_1(node: Any, x: Any) -> Any:
     return x, op.ones(shape_expr(dims_of(x)), "bool" if node.opset >= 10 else dtype_of(x))

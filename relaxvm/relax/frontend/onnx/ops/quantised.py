@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from .....base import DataType
-from .... import op
 from ....expr import const
 from ..model import element_dtype
-from ..registry import onnx
+from ..registry import onnx, op
 from ..values import dims_of, dtype_of, shape_expr
 from .window import scalar_if_one
 
@@ -69,9 +68,10 @@ def _spread(
         return scale, zero
     size = dims_of(x)[axis]
     # The last block may be cut short.
-    return tuple(
+    scale, zero = (
         op.strided_slice(op.repeat(v, block, axis), [axis], [0], [size]) for v in (scale, zero)
-    )  # type: ignore[return-value]
+    )
+    return scale, zero
 
 
 def _by_element(node: Any, x: Any, scale: Any, zero: Any, dtype: DataType) -> Any:

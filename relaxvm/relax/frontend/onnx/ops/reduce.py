@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .... import op
-from ..registry import add, onnx
+from ..registry import add, onnx, op
 from ..values import dims_of, dtype_of, shape_expr
 
 Reduce = Callable[[Any, Any, bool], Any]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from .....base import FrontendError
-from .... import op
 from ....expr import Tuple, const
 from ....struct_info import TupleStructInfo
-from ..registry import onnx
+from ..registry import onnx, op
 from ..values import ABSENT, dims_of
 
 

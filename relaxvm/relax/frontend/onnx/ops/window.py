@@ -8,9 +8,8 @@ import numpy as np
 
 from .....base import FrontendError
 from .....ir import IntImm, structural_equal
-from .... import op
 from ....expr import const
-from ..registry import add, onnx
+from ..registry import add, onnx, op
 from ..values import as_size, dims_of, dtype_of, product, shape_expr
 
 

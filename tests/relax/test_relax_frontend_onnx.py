@@ -1,0 +1,433 @@
+"""ONNX models as graph functions: shapes that stay symbolic, control flow, errors, files."""
+
+import os
+import random
+
+import numpy as np
+import pytest
+
+from relaxvm import relax
+from relaxvm.base import FrontendError, OpNotImplemented, RelaxvmError
+from relaxvm.relax.frontend import detach_params
+from relaxvm.relax.frontend.onnx import NeedsConstant, from_onnx
+from relaxvm.relax.frontend.onnx.registry import schema_of, translations
+from relaxvm.relax.interp import Evaluator
+
+onnx = pytest.importorskip("onnx", reason="reading ONNX models needs the extra onnx")
+helper = onnx.helper
+F, I, B = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
+
+
+def model(nodes, inputs, outputs, weights=(), opset=21, functions=(), domains=()):
+    """A model; inputs are {name: (element type, shape)}, outputs names, weights {name: array}."""
+    infos = [helper.make_tensor_value_info(n, *t) for n, t in inputs.items()]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        infos,
+        [onnx.ValueInfoProto(name=o) for o in outputs],
+        [onnx.numpy_helper.from_array(a, n) for n, a in dict(weights).items()],
+    )
+    opsets = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in domains)]
+    return helper.make_model(graph, opset_imports=opsets, functions=functions)
+
+
+def node(op_type, inputs, outputs, **attrs):
+    return helper.make_node(op_type, inputs.split(), outputs.split(), **attrs)
+
+
+def run(mod, *args):
+    return Evaluator(mod)("main", *args)
+
+
+def operators(mod):
+    """The names of the operators that reach the output of `main`."""
+    live = relax.transform.DeadCodeElimination()(mod)["main"]
+    return [
+        b.value.op.name.removeprefix("relax.")
+        for block in live.body.blocks
+        for b in block.bindings
+        if isinstance(b.value, relax.Call) and hasattr(b.value.op, "name")
+    ]
+
+
+def int64(*values):
+    return np.array(values, "int64")
+
+
+# -- shapes ----------------------------------------------------------------------------------------
+
+
+def test_shapes_computed_from_shapes_stay_symbolic():
+    m = model(
+        [
+            node("Shape", "x", "s"),
+            node("Gather", "s zero", "n"),
+            node("Gather", "s one", "len"),
+            node("Unsqueeze", "n axis", "n1"),
+            node("Mul", "len two", "len2"),
+            node("Unsqueeze", "len2 axis", "len21"),
+            node("Concat", "n1 len21 minus", "target", axis=0),
+            node("Reshape", "x target", "y"),
+        ],
+        {"x": (F, ["batch", "len", 8])},
+        ["y"],
+        {
+            "zero": np.int64(0),
+            "one": np.int64(1),
+            "two": np.int64(2),
+            "axis": int64(0),
+            "minus": int64(-1),
+        },
+    )
+    mod = from_onnx(m)
+    assert operators(mod) == ["reshape"]
+    info = mod["main"].ret_struct_info
+    assert [str(d) for d in info.shape.values] == ["batch", "len * T.int64(2)", "T.int64(4)"]
+    x = np.arange(48, dtype="float32").reshape(2, 3, 8)
+    assert np.array_equal(run(mod, x), x.reshape(2, 6, 4))
+
+
+def test_a_shape_sliced_and_divided_stays_symbolic():
+    m = model(
+        [
+            node("Shape", "x", "s"),
+            node("Slice", "s one two", "last"),
+            node("Div", "last two", "half"),
+            node("Concat", "half half", "shape", axis=0),
+            node("ConstantOfShape", "shape", "y"),
+        ],
+        {"x": (F, ["n", "m"])},
+        ["y"],
+        {"one": int64(1), "two": int64(2)},
+    )
+    mod = from_onnx(m)
+    assert operators(mod) == ["full"]
+    assert run(mod, np.zeros((3, 9), "float32")).shape == (4, 4)
+
+
+@pytest.mark.parametrize("shape", [(3, 2), (-1, 2), (0, 3), (6, 1)])
+def test_a_shape_known_only_at_run_time_makes_fresh_symbols(shape):
+    m = model(
+        [node("Reshape", "x shape", "y"), node("Relu", "y", "z")],
+        {"x": (F, ["n", 3]), "shape": (I, [2])},
+        ["z"],
+    )
+    x = np.arange(6, dtype="float32").reshape(2, 3)
+    wanted = x.reshape(2 if shape[0] == 0 else shape[0], shape[1])
+    assert np.array_equal(run(from_onnx(m), x, int64(*shape)), wanted)
+
+
+def test_what_depends_on_data_goes_on_with_a_symbol():
+    m = model(
+        [node("NonZero", "x", "i"), node("Transpose", "i", "j"), node("Shape", "j", "s")],
+        {"x": (F, ["n"])},
+        ["j", "s"],
+    )
+    rows, sizes = run(from_onnx(m), np.array([0, 1, 0, 2], "float32"))
+    assert rows.tolist() == [[1], [3]]
+    assert sizes.tolist() == [2, 1]
+
+
+def test_an_expanded_size_of_one_keeps_the_data():
+    m = model(
+        [node("Shape", "y", "s"), node("Expand", "x s", "z")],
+        {"x": (F, [3, 1]), "y": (F, ["n", "m"])},
+        ["z"],
+    )
+    mod = from_onnx(m)
+    x = np.ones((3, 1), "float32")
+    assert run(mod, x, np.zeros((1, 4), "float32")).shape == (3, 4)
+    assert run(mod, x, np.zeros((3, 1), "float32")).shape == (3, 1)
+
+
+def test_shape_dict_says_other_dimensions():
+    m = model([node("Relu", "x", "y")], {"x": (F, ["n", 3])}, ["y"])
+    info = from_onnx(m, shape_dict={"x": ["k", 5]})["main"].params[0].struct_info
+    assert str(info.shape.values[0]) == "k"
+    assert info.shape.values[1].value == 5
+
+
+def test_an_input_that_must_be_known_is_asked_for_by_name():
+    m = model(
+        [node("Add", "axes one", "a"), node("ReduceSum", "x a", "y")],
+        {"x": (F, [2, 3]), "axes": (I, [1])},
+        ["y"],
+        {"one": int64(1)},
+    )
+    with pytest.raises(NeedsConstant, match="'axes'") as error:
+        from_onnx(m)
+    assert error.value.inputs == ("axes",)
+    mod = from_onnx(m, constants={"axes": int64(0)})
+    assert [p.name_hint for p in mod["main"].params] == ["x"]
+    assert run(mod, np.ones((2, 3), "float32")).tolist() == [[3], [3]]
+
+
+# -- the function ----------------------------------------------------------------------------------
+
+
+def test_weights_are_constants_or_parameters():
+    w = np.full((3,), 2, "float32")
+    m = model([node("Mul", "x w", "y")], {"x": (F, ["n", 3])}, ["y"], {"w": w})
+    x = np.ones((2, 3), "float32")
+    assert np.array_equal(run(from_onnx(m), x), x * 2)
+    kept = from_onnx(m, keep_params_in_input=True)
+    assert kept["main"].attrs["num_input"] == 1
+    bare, params = detach_params(kept)
+    assert np.array_equal(params["main"][0].numpy(), w)
+    assert np.array_equal(run(bare, x, w), x * 2)
+
+
+def test_names_that_clash_after_sanitising_stay_apart():
+    m = model([node("Sub", "a.b a/b", "y")], {"a.b": (F, [1]), "a/b": (F, [1])}, ["y"])
+    mod = from_onnx(m)
+    assert [p.name_hint for p in mod["main"].params] == ["a_b", "a_b_1"]
+    assert run(mod, np.float32([3]), np.float32([1])).tolist() == [2]
+
+
+def test_a_model_local_function_is_inlined_with_its_attributes():
+    inner = node("LeakyRelu", "a", "b")
+    inner.attribute.append(
+        onnx.AttributeProto(name="alpha", ref_attr_name="slope", type=onnx.AttributeProto.FLOAT)
+    )
+    function = helper.make_function(
+        "local", "Leak", ["a"], ["b"], [inner], [helper.make_opsetid("", 21)], ["slope"]
+    )
+    m = model(
+        [helper.make_node("Leak", ["x"], ["y"], domain="local", slope=0.5)],
+        {"x": (F, [2])},
+        ["y"],
+        functions=[function],
+        domains=["local"],
+    )
+    assert run(from_onnx(m), np.float32([-2, 2])).tolist() == [-1, 2]
+
+
+def test_an_operator_without_translation_is_what_its_schema_expands_to():
+    assert not any(t.name == "MeanVarianceNormalization" for t in translations())
+    m = model([node("MeanVarianceNormalization", "x", "y")], {"x": (F, [2, 3, 2, 2])}, ["y"])
+    x = np.random.default_rng(0).standard_normal((2, 3, 2, 2)).astype("float32")
+    centred = x - x.mean((0, 2, 3), keepdims=True)
+    wanted = centred / np.sqrt((centred**2).mean((0, 2, 3), keepdims=True))
+    np.testing.assert_allclose(run(from_onnx(m), x), wanted, rtol=1e-4, atol=1e-5)
+
+
+# -- control flow ----------------------------------------------------------------------------------
+
+
+def graph(nodes, inputs, outputs):
+    infos = [helper.make_tensor_value_info(n, *t) for n, t in inputs.items()]
+    return helper.make_graph(nodes, "inner", infos, [onnx.ValueInfoProto(name=o) for o in outputs])
+
+
+def test_branches_see_what_is_around_them():
+    m = model(
+        [
+            node(
+                "If",
+                "c",
+                "y",
+                then_branch=graph([node("Add", "x x", "t")], {}, ["t"]),
+                else_branch=graph([node("Neg", "x", "e")], {}, ["e"]),
+            )
+        ],
+        {"c": (B, []), "x": (F, ["n"])},
+        ["y"],
+    )
+    mod = from_onnx(m)
+    x = np.float32([1, 2])
+    assert run(mod, np.array(True), x).tolist() == [2, 4]
+    assert run(mod, np.array(False), x).tolist() == [-1, -2]
+
+
+def loop_model(body_nodes, trips=None):
+    body = graph(
+        body_nodes,
+        {"i": (I, []), "go": (B, []), "a": (F, None)},
+        ["go_on", "a_next", "row"],
+    )
+    weights = {"limit": np.float32(100), "one": np.float32(1)}
+    return model(
+        [node("Loop", "trips go_in x", "y rows", body=body)],
+        {"trips": (I, []), "go_in": (B, []), "x": (F, ["n"])},
+        ["y", "rows"],
+        weights,
+    )
+
+
+def test_a_loop_ends_by_its_count_or_its_condition():
+    m = loop_model(
+        [
+            node("Add", "a a", "a_next"),
+            node("ReduceMax", "a_next", "most", keepdims=0),
+            node("Less", "most limit", "go_on"),
+            node("Identity", "a_next", "row"),
+        ]
+    )
+    mod = from_onnx(m)
+    x = np.float32([1, 3])
+    for trips, count in ((0, 0), (2, 2), (50, 6)):
+        y, rows = run(mod, np.int64(trips), np.array(True), x)
+        assert y.tolist() == (x * 2**count).tolist()
+        assert rows.shape == (count, 2)
+    assert run(mod, np.int64(9), np.array(False), x)[0].tolist() == [1, 3]
+
+
+def test_what_a_loop_carries_may_grow():
+    m = loop_model(
+        [
+            node("Concat", "a a", "a_next", axis=0),
+            node("Identity", "go", "go_on"),
+            node("ReduceSum", "a_next", "row", keepdims=0),
+        ]
+    )
+    y, rows = run(from_onnx(m), np.int64(3), np.array(True), np.float32([1]))
+    assert y.tolist() == [1] * 8
+    assert rows.tolist() == [2, 4, 8]
+
+
+def test_a_loop_is_built_and_runs_in_the_machine():
+    m = loop_model(
+        [
+            node("Add", "a one", "a_next"),
+            node("Identity", "go", "go_on"),
+            node("Identity", "a_next", "row"),
+        ]
+    )
+    vm = relax.VirtualMachine(relax.build(from_onnx(m), "llvm"))
+    y, rows = vm["main"](np.array(3, "int64"), np.array(True), np.float32([0, 10]))
+    assert y.numpy().tolist() == [3, 13]
+    assert rows.numpy().tolist() == [[1, 11], [2, 12], [3, 13]]
+
+
+# -- what cannot be imported -----------------------------------------------------------------------
+
+
+def test_operators_that_are_absent_are_told_all_at_once():
+    m = model(
+        [node("Det", "x", "a"), node("Det", "x", "b"), node("Frob", "a", "c")],
+        {"x": (F, [2, 2])},
+        ["b", "c"],
+    )
+    with pytest.raises(OpNotImplemented) as error:
+        from_onnx(m)
+    assert "Det, 2 times" in str(error.value)
+    assert "Frob, 1 times" in str(error.value)
+    assert "ONNX node a (Det)" in str(error.value)
+
+
+def notes(error):
+    return "\n".join(getattr(error.value, "__notes__", ()))
+
+
+def test_errors_name_the_node():
+    m = model([node("MatMul", "x x", "y", name="layer/3")], {"x": (F, [2, 3])}, ["y"])
+    with pytest.raises(RelaxvmError) as error:
+        from_onnx(m)
+    assert "ONNX node layer/3 (MatMul)" in notes(error)
+
+
+@pytest.mark.parametrize(
+    ("broken", "text"),
+    [
+        (node("Relu", "nothing", "y"), "made by no node before it"),
+        (node("Relu", "y", "y"), "made by no node before it"),
+        (node("LeakyRelu", "x", "y", alpha=2), "wanted FLOAT, got INT"),
+        (node("Relu", "x", "y", slope=2.0), "Relu has none"),
+        (node("Relu", "x x", "y"), "inputs"),
+        (node("Cast", "x", "y"), "attribute to: it is missing"),
+    ],
+)
+def test_a_broken_node_is_refused(broken, text):
+    m = model([broken], {"x": (F, [2])}, ["y"])
+    with pytest.raises(RelaxvmError, match=text):
+        from_onnx(m)
+
+
+@pytest.mark.parametrize("data", [b"", b"\x08", b"not a model", bytes(range(256))])
+def test_bytes_that_are_no_model_are_refused(data):
+    with pytest.raises(FrontendError):
+        from_onnx(data)
+
+
+def test_mutated_models_import_or_raise_our_errors():
+    m = model(
+        [
+            node("Shape", "x", "s"),
+            node("Reshape", "w s", "v"),
+            node("Conv", "x k", "c", pads=[1, 1, 1, 1]),
+            node("Add", "c v", "y"),
+        ],
+        {"x": (F, [1, 1, 4, 4])},
+        ["y"],
+        {"w": np.ones((16,), "float32"), "k": np.ones((1, 1, 3, 3), "float32")},
+    )
+    data, rng = m.SerializeToString(), random.Random(7)
+    for _ in range(300):
+        mutated = bytearray(data)
+        for _ in range(rng.randint(1, 3)):
+            mutated[rng.randrange(len(mutated))] = rng.randrange(256)
+        try:
+            from_onnx(bytes(mutated))
+        except RelaxvmError:
+            pass
+
+
+# -- files -----------------------------------------------------------------------------------------
+
+
+def external(tmp_path, location, values, **more):
+    tensor = onnx.TensorProto(name="w", data_type=F, dims=values.shape)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": location, **more}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    m = model([node("Add", "x w", "y")], {"x": (F, [4])}, ["y"])
+    m.graph.initializer.append(tensor)
+    path = tmp_path / "model" / "m.onnx"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(m.SerializeToString())
+    return path
+
+
+def test_external_tensors_are_mapped_from_the_models_folder(tmp_path):
+    w = np.arange(4, dtype="float32")
+    path = external(tmp_path, "data/w.bin", w, offset=8, length=16)
+    (path.parent / "data").mkdir()
+    (path.parent / "data" / "w.bin").write_bytes(b"\0" * 8 + w.tobytes())
+    assert run(from_onnx(path), np.ones(4, "float32")).tolist() == [1, 2, 3, 4]
+    with pytest.raises(FrontendError, match="did not come from a path"):
+        from_onnx(path.read_bytes())
+
+
+@pytest.mark.parametrize(
+    "location", ["../w.bin", "/etc/hostname", "a/../../w.bin", "", "link.bin", "hard.bin", "."]
+)
+def test_external_tensors_elsewhere_are_refused(tmp_path, location):
+    w = np.arange(4, dtype="float32")
+    path = external(tmp_path, location, w)
+    (tmp_path / "w.bin").write_bytes(w.tobytes())
+    (path.parent / "link.bin").symlink_to(tmp_path / "w.bin")
+    os.link(tmp_path / "w.bin", path.parent / "hard.bin")
+    with pytest.raises(FrontendError, match="refused"):
+        from_onnx(path)
+
+
+def test_an_external_tensor_that_is_too_short_is_refused(tmp_path):
+    path = external(tmp_path, "w.bin", np.zeros(4, "float32"))
+    (path.parent / "w.bin").write_bytes(b"\0" * 12)
+    with pytest.raises(FrontendError, match="tensor w: wanted 16 bytes"):
+        from_onnx(path)
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def test_translations_heed_every_attribute_of_the_schema_they_begin_with():
+    unheeded = []
+    for entry in translations():
+        schema = schema_of(entry.domain, entry.name, max(entry.since, 1))
+        if schema is None or schema.deprecated:
+            continue
+        more = set(schema.attributes) - entry.attributes - entry.ignores
+        unheeded += [f"{entry.name}-{entry.since}: {name}" for name in sorted(more)]
+    assert unheeded == []
