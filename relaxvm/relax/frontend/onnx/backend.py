@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import argparse
 import collections
+import pathlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -165,26 +166,45 @@ supports_device = RelaxvmBackend.supports_device
 # -- counting --------------------------------------------------------------------------------------
 
 
-class NodeTest:
+class ModelTest:
     """One of onnx's official tests."""
 
     def __init__(self, case: Any) -> None:
         self.case = case
         self.name: str = case.name
-        self.operators = sorted({n.op_type for n in case.model.graph.node})
-        self.operator = self.operators[0] if len(self.operators) == 1 else "expanded"
+
+    def model(self) -> Any:
+        """The ModelProto."""
+        import onnx
+
+        return self.case.model or onnx.load(pathlib.Path(self.case.model_dir) / "model.onnx")
+
+    def data_sets(self, model: Any) -> Iterator[tuple[list[Any], list[Any]]]:
+        """Inputs and outputs, as numpy arrays."""
+        import onnx
+
+        for data, results in self.case.data_sets or ():
+            yield [_as_numpy(x) for x in data], [_as_numpy(x) for x in results]
+        for folder in sorted(
+            pathlib.Path(self.case.model_dir or "/nowhere").glob("test_data_set_*")
+        ):
+            sides = []
+            for side in ("input", "output"):
+                count = len(list(folder.glob(f"{side}_*.pb")))
+                files = [folder / f"{side}_{i}.pb" for i in range(count)]
+                sides.append([onnx.numpy_helper.to_array(onnx.load_tensor(f)) for f in files])
+            yield sides[0], sides[1]
 
     def failure(self, **options: Any) -> str:
         """What is wrong with the answer, or an empty string."""
         from onnx.backend.test.runner import Runner
 
-        case = self.case
         try:
-            rep = RelaxvmBackend.prepare(case.model, **options)
-            for data, results in case.data_sets:
-                got = rep.run([_as_numpy(x) for x in data])
-                wanted = [_as_numpy(x) for x in results]
-                Runner.assert_similar_outputs(wanted, got, case.rtol, case.atol)
+            model = self.model()
+            rep = RelaxvmBackend.prepare(model, **options)
+            for data, wanted in self.data_sets(model):
+                got = rep.run(data)
+                Runner.assert_similar_outputs(wanted, got, self.case.rtol, self.case.atol)
         except AssertionError as error:
             return "differs: " + " ".join(str(error).split())[:160]
         except RelaxvmError as error:
@@ -201,39 +221,45 @@ def _as_numpy(value: Any) -> Any:
     return numpy_helper.to_array(value) if isinstance(value, TensorProto) else value
 
 
-def node_tests(part: str = "") -> list[NodeTest]:
-    """The official node tests whose names contain `part`."""
+def official_tests(kind: str = "node", part: str = "") -> list[ModelTest]:
+    """The official tests of a kind that come with onnx, whose names contain `part`.
+
+    kind  "node", "simple", "pytorch-converted" or "pytorch-operator"
+    """
     from onnx.backend.test.loader import load_model_tests
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cases = load_model_tests(kind="node")
-    return [NodeTest(c) for c in cases if part in c.name]
+        cases = load_model_tests(kind=kind)
+    return [ModelTest(c) for c in cases if part in c.name]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Count the tests that pass."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("part", nargs="?", default="", help="only tests whose name contains this")
+    parser.add_argument("--kind", default="node", help="node, simple, pytorch-converted, ...")
     parser.add_argument("--interpret", action="store_true", help="what modules mean; no build")
     parser.add_argument("--exec-mode", default=None, choices=["bytecode", "compiled"])
     parser.add_argument("--every", type=int, default=1, help="only every so many-th test")
     args = parser.parse_args(argv)
     failures: dict[str, list[str]] = collections.defaultdict(list)
     totals: collections.Counter[str] = collections.Counter()
-    for test in node_tests(args.part)[:: args.every]:
+    for test in official_tests(args.kind, args.part)[:: args.every]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             failure = test.failure(interpret=args.interpret, exec_mode=args.exec_mode)
-        totals[test.operator] += 1
+        # Tests of one operator are neighbours by their names' first words.
+        group = "_".join(test.name.split("_")[1:2])
+        totals[group] += 1
         if failure:
-            failures[test.operator].append(f"{test.name}: {failure}")
+            failures[group].append(f"{test.name}: {failure}")
     for name, lines in sorted(failures.items(), key=lambda item: -len(item[1])):
         print(f"{name}: {totals[name] - len(lines)} of {totals[name]}")
         for line in lines:
             print(f"    {line}")
     failed = sum(map(len, failures.values()))
-    print(f"{totals.total() - failed} of {totals.total()} node tests pass")
+    print(f"{totals.total() - failed} of {totals.total()} {args.kind} tests pass")
     return 1 if failed else 0
 
 

@@ -12,14 +12,23 @@ direct(
     {
         "HardSwish": op.nn.hardswish,
         "Mish": op.nn.mish,
-        "PRelu": lambda x, slope: op.where(
-            op.less(x, const(0, dtype_of(x))), op.multiply(x, slope), x
-        ),
         "Relu": op.nn.relu,
         "Softplus": lambda x: op.logaddexp(x, const(0.0, dtype_of(x))),
         "Softsign": lambda x: op.divide(x, op.add(op.abs(x), const(1.0, dtype_of(x)))),
     }
 )
+
+
+@onnx("PRelu", since=7)
+def prelu(node: Any, x: Any, slope: Any) -> Any:
+    return op.where(op.less(x, const(0, dtype_of(x))), op.multiply(x, slope), x)
+
+
+@onnx("PRelu", since=1)
+def prelu_1(node: Any, x: Any, slope: Any) -> Any:
+    # One slope, or one for each channel.
+    behind = tuple(range(1, len(dims_of(x)) - 1))
+    return prelu(node, x, op.expand_dims(slope, behind) if behind else slope)
 
 
 @onnx("LeakyRelu")

@@ -12,7 +12,13 @@ from ..... import tir
 from .....base import FrontendError
 from .....ir import IntImm
 from ....expr import Function, If, Tuple, Var, const
-from ....struct_info import ShapeStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
+from ....struct_info import (
+    ShapeStructInfo,
+    StructInfo,
+    TensorStructInfo,
+    TupleStructInfo,
+    parts,
+)
 from ....symbols import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..registry import onnx, op
 from ..values import ABSENT, dims_of, dtype_of, numbers, shape_expr
@@ -65,7 +71,10 @@ def if_(node: Any, condition: Any, *, then_branch: Any, else_branch: Any) -> Any
             builder.end_scope()
             raise node.needs("condition, on which depends whether there is a result,", condition)
         branches.append(builder.end_scope(_joined(outputs)))
-    value = node.emit(If(scalar, *branches))
+    chosen = If(scalar, *branches)
+    if any(isinstance(i, TensorStructInfo) and i.ndim < 0 for i in parts(chosen.struct_info)):
+        raise node.needs("condition, on which depends the rank of a result,", condition)
+    value = node.emit(chosen)
     return [value] if len(then_branch.output) == 1 else list(value)
 
 

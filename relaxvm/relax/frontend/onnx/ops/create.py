@@ -44,7 +44,7 @@ def constant_of_shape(node: Any, shape: Any, *, value: Any = None) -> Any:
     return op.full(shape_expr(dims), op.reshape(fill, ()), dtype_of(fill))
 
 
-@onnx("Range", since=11)
+@onnx("Range", since=11, ignores="stash_type")
 def arange(node: Any, start: Any, limit: Any, delta: Any) -> Any:
     dtype = dtype_of(start)
     if dtype.is_float and not all(map(node.is_known, (start, limit, delta))):

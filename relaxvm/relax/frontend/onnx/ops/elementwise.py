@@ -9,8 +9,8 @@ import numpy as np
 
 from .....base import DataType
 from ....expr import const
-from ..model import element_dtype
-from ..registry import direct, onnx, op
+from ..model import element_dtype, library
+from ..registry import add, direct, onnx, op
 from ..values import dims_of, dtype_of
 
 direct(
@@ -18,7 +18,6 @@ direct(
         "Abs": op.abs,
         "Acos": op.acos,
         "Acosh": op.acosh,
-        "And": op.logical_and,
         "Asin": op.asin,
         "Asinh": op.asinh,
         "Atan": op.atan,
@@ -30,20 +29,16 @@ direct(
         "Ceil": op.ceil,
         "Cos": op.cos,
         "Cosh": op.cosh,
-        "Equal": op.equal,
         "Erf": op.erf,
         "Exp": op.exp,
         "Floor": op.floor,
-        "Greater": op.greater,
         "GreaterOrEqual": op.greater_equal,
         "Identity": lambda x: x,
         "IsNaN": op.isnan,
-        "Less": op.less,
         "LessOrEqual": op.less_equal,
         "Log": op.log,
         "Neg": op.negative,
         "Not": op.logical_not,
-        "Or": op.logical_or,
         "Round": op.round,
         "Sigmoid": op.sigmoid,
         "Sign": op.sign,
@@ -53,31 +48,20 @@ direct(
         "Tan": op.tan,
         "Tanh": op.tanh,
         "Where": op.where,
-        "Xor": op.logical_xor,
     }
 )
 
-direct({"Add": op.add, "Div": op.divide, "Mul": op.multiply, "Sub": op.subtract}, since=7)
+_ARITHMETIC = {"Add": op.add, "Div": op.divide, "Mul": op.multiply, "Sub": op.subtract}
+_COMPARISONS = {
+    "And": op.logical_and,
+    "Equal": op.equal,
+    "Greater": op.greater,
+    "Less": op.less,
+    "Or": op.logical_or,
+    "Xor": op.logical_xor,
+}
 
-
-@onnx("Add", since=1)
-def add_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
-    return op.add(a, _old_operand(a, b, axis, broadcast))
-
-
-@onnx("Sub", since=1)
-def sub_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
-    return op.subtract(a, _old_operand(a, b, axis, broadcast))
-
-
-@onnx("Mul", since=1)
-def mul_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
-    return op.multiply(a, _old_operand(a, b, axis, broadcast))
-
-
-@onnx("Div", since=1)
-def div_1(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
-    return op.divide(a, _old_operand(a, b, axis, broadcast))
+direct({**_ARITHMETIC, **_COMPARISONS}, since=7)
 
 
 def _old_operand(a: Any, b: Any, axis: int | None, broadcast: int) -> Any:
@@ -87,6 +71,17 @@ def _old_operand(a: Any, b: Any, axis: int | None, broadcast: int) -> Any:
     rank = len(dims_of(a))
     behind = rank - axis % rank - len(dims_of(b))
     return op.expand_dims(b, tuple(range(-behind, 0))) if behind else b
+
+
+def _broadcast_by_attribute(f: Any) -> Any:
+    def translate(node: Any, a: Any, b: Any, *, axis: Any = None, broadcast: Any = 0) -> Any:
+        return f(a, _old_operand(a, b, axis, broadcast))
+
+    return translate
+
+
+for _name, _fn in {**_ARITHMETIC, **_COMPARISONS, "Pow": op.power}.items():
+    add(_name, _broadcast_by_attribute(_fn), since=1)
 
 
 @onnx("Pow", since=7)
@@ -113,27 +108,27 @@ def bit_shift(node: Any, x: Any, by: Any, *, direction: str) -> Any:
     return op.left_shift(x, by) if direction == "LEFT" else op.right_shift(x, by)
 
 
-@onnx("Max", since=6)
+@onnx("Max")
 def maximum(node: Any, *inputs: Any) -> Any:
     return functools.reduce(op.maximum, inputs)
 
 
-@onnx("Min", since=6)
+@onnx("Min")
 def minimum(node: Any, *inputs: Any) -> Any:
     return functools.reduce(op.minimum, inputs)
 
 
-@onnx("Sum", since=6)
+@onnx("Sum")
 def total(node: Any, *inputs: Any) -> Any:
     return functools.reduce(op.add, inputs)
 
 
-@onnx("Mean", since=6)
+@onnx("Mean")
 def mean(node: Any, *inputs: Any) -> Any:
     return op.divide(functools.reduce(op.add, inputs), const(len(inputs), dtype_of(inputs[0])))
 
 
-@onnx("Reciprocal", since=6)
+@onnx("Reciprocal")
 def reciprocal(node: Any, x: Any) -> Any:
     return op.divide(const(1.0, dtype_of(x)), x)
 
@@ -155,6 +150,11 @@ def is_inf(node: Any, x: Any, *, detect_negative: int, detect_positive: int) -> 
 @onnx("Cast", since=6)
 def cast(node: Any, x: Any, *, to: int, saturate: Any = 1, round_mode: Any = "up") -> Any:
     return _cast(node, x, element_dtype(to, "to"), saturate)
+
+
+@onnx("Cast", since=1)
+def cast_1(node: Any, x: Any, *, to: str) -> Any:
+    return _cast(node, x, element_dtype(library().TensorProto.DataType.Value(to), "to"), 1)
 
 
 @onnx("CastLike", since=15)

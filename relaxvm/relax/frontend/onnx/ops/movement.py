@@ -125,6 +125,13 @@ def tile(node: Any, x: Any, repeats: Any) -> Any:
     return op.tile(x, node.ints(repeats, "repeats"))
 
 
+@onnx("Tile", since=1)
+def tile_1(node: Any, x: Any, tiles: Any, axis: Any) -> Any:
+    repeats = [1] * len(dims_of(x))
+    repeats[int(node.number(axis, "axis"))] = int(node.number(tiles, "tiles"))
+    return op.tile(x, tuple(repeats))
+
+
 # -- parts -----------------------------------------------------------------------------------------
 
 
@@ -211,6 +218,11 @@ def pad(node: Any, x: Any, pads: Any, value: Any = None, axes: Any = None, *, mo
 @onnx("Pad", since=2)
 def pad_2(node: Any, x: Any, *, mode: str, pads: Any, value: float) -> Any:
     return _padded(x, pads, list(range(len(dims_of(x)))), mode, value)
+
+
+@onnx("Pad", since=1)
+def pad_1(node: Any, x: Any, *, mode: str, paddings: Any, value: float) -> Any:
+    return pad_2(node, x, mode=mode, pads=paddings, value=value)
 
 
 def _padded(x: Any, pads: Any, along: list[int], mode: str, value: Any) -> Any:

@@ -9,7 +9,7 @@ from ..registry import onnx, op
 from ..values import dims_of, dtype_of, product, shape_expr
 
 
-@onnx("BatchNormalization", since=7, ignores="spatial")
+@onnx("BatchNormalization", ignores="spatial is_test")
 def batch_norm(
     node: Any,
     x: Any,
@@ -36,7 +36,7 @@ def batch_norm(
     return y, new_mean, new_variance
 
 
-@onnx("InstanceNormalization", since=6)
+@onnx("InstanceNormalization")
 def instance_norm(node: Any, x: Any, scale: Any, bias: Any, *, epsilon: float) -> Any:
     axes = tuple(range(2, len(dims_of(x))))
     return op.nn.instance_norm(x, scale, bias, 1, axes, epsilon)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ....expr import const
 from ..registry import add, onnx, op
 from ..values import dims_of, dtype_of, shape_expr
 
@@ -49,7 +50,8 @@ def _of_bools(reduce: Reduce) -> Reduce:
     def translate(x: Any, axes: Any, keep: bool) -> Any:
         if not dtype_of(x).is_bool:
             return reduce(x, axes, keep)
-        return op.astype(reduce(op.astype(x, "int8"), axes, keep), "bool")
+        # The greatest of nothing is the least int8, which is no truth.
+        return op.greater(reduce(op.astype(x, "int8"), axes, keep), const(0, "int8"))
 
     return translate
 

@@ -285,7 +285,7 @@ def average_pool(
     )
 
 
-@onnx("LpPool", since=2)
+@onnx("LpPool")
 def lp_pool(
     node: Any,
     x: Any,
@@ -294,7 +294,7 @@ def lp_pool(
     ceil_mode: Any = 0,
     dilations: Any = None,
     kernel_shape: Any,
-    p: int,
+    p: float,
     pads: Any,
     strides: Any,
 ) -> Any:
@@ -325,8 +325,8 @@ add("GlobalAveragePool", _over_all(op.mean))
 add("GlobalMaxPool", _over_all(op.max))
 
 
-@onnx("GlobalLpPool", since=2)
-def global_lp_pool(node: Any, x: Any, *, p: int) -> Any:
+@onnx("GlobalLpPool")
+def global_lp_pool(node: Any, x: Any, *, p: float) -> Any:
     axes = tuple(range(2, len(dims_of(x))))
     dtype = dtype_of(x)
     total = op.sum(op.power(op.abs(x), const(float(p), dtype)), axes, True)
@@ -447,9 +447,22 @@ def upsample(node: Any, x: Any, scales: Any, *, mode: str) -> Any:
         cubic_coeff_a=-0.75,
         exclude_outside=0,
         extrapolation_value=0.0,
-        mode=mode,
+        mode="linear" if mode == "bilinear" else mode,
         nearest_mode="floor",
     )
+
+
+onnx("Resize", since=10)(upsample)
+
+
+@onnx("Upsample", since=7)
+def upsample_7(node: Any, x: Any, *, mode: str, scales: Any) -> Any:
+    return upsample(node, x, const(np.array(scales, "float32")), mode=mode)
+
+
+@onnx("Upsample", since=1)
+def upsample_1(node: Any, x: Any, *, height_scale: float, mode: str, width_scale: float) -> Any:
+    return upsample_7(node, x, mode=mode, scales=(1.0, 1.0, height_scale, width_scale))
 
 
 @onnx("GridSample", since=16)
