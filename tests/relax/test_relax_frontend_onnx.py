@@ -203,6 +203,21 @@ def test_a_model_local_function_is_inlined_with_its_attributes():
     assert run(from_onnx(m), np.float32([-2, 2])).tolist() == [-1, 2]
 
 
+def test_a_function_that_calls_itself_is_refused():
+    call = helper.make_node("Again", ["a"], ["b"], domain="local")
+    opsets = [helper.make_opsetid("local", 1)]
+    function = helper.make_function("local", "Again", ["a"], ["b"], [call], opsets)
+    m = model(
+        [helper.make_node("Again", ["x"], ["y"], domain="local")],
+        {"x": (F, [2])},
+        ["y"],
+        functions=[function],
+        domains=["local"],
+    )
+    with pytest.raises(FrontendError, match="calls itself"):
+        from_onnx(m)
+
+
 def test_an_operator_without_translation_is_what_its_schema_expands_to():
     assert not any(t.name == "MeanVarianceNormalization" for t in translations())
     m = model([node("MeanVarianceNormalization", "x", "y")], {"x": (F, [2, 3, 2, 2])}, ["y"])

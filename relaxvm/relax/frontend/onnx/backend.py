@@ -12,27 +12,35 @@ import collections
 import pathlib
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ....base import RelaxvmError
 from ....ir import IRModule
 from ....runtime import VirtualMachine, array, as_ndarray, cpu
+from ...expr import Function
 from ...interp import Evaluator
 from ...struct_info import TupleStructInfo
 from ...vm_build import build
 from .graph import from_onnx
 from .values import NeedsConstant
 
-try:
-    from onnx.backend.base import Backend as _Backend
-    from onnx.backend.base import BackendRep as _BackendRep
-except ImportError:
-    _Backend = _BackendRep = object  # type: ignore[assignment, misc]
+if TYPE_CHECKING:
+
+    class _Backend: ...
+
+    class _BackendRep: ...
+
+else:
+    try:
+        from onnx.backend.base import Backend as _Backend
+        from onnx.backend.base import BackendRep as _BackendRep
+    except ImportError:
+        _Backend = _BackendRep = object
 
 
-class RelaxvmRep(_BackendRep):  # type: ignore[misc, unused-ignore]
+class RelaxvmRep(_BackendRep):
     """A model, built. One that must know some inputs, or how long a sequence is, is built for what
     `run` gets, once for each.
     """
@@ -104,7 +112,9 @@ class RelaxvmRep(_BackendRep):  # type: ignore[misc, unused-ignore]
 def _prepared(mod: IRModule, interpret: bool = False, exec_mode: str | None = None) -> Any:
     if interpret:
         evaluator = Evaluator(mod)
-        info = getattr(mod["main"], "ret_struct_info")  # noqa: B009
+        main_function = mod["main"]
+        assert isinstance(main_function, Function)
+        info = main_function.ret_struct_info
         return lambda *args: _stored(evaluator("main", *args), info)
     executable = build(mod, "llvm", exec_mode=exec_mode)
     return VirtualMachine(executable, cpu(), exec_mode=exec_mode)["main"]
@@ -135,7 +145,7 @@ def _plain(value: Any) -> Any:
     return values
 
 
-class RelaxvmBackend(_Backend):  # type: ignore[misc, unused-ignore]
+class RelaxvmBackend(_Backend):
     """`onnx.backend.base.Backend` on relaxvm.
 
     Options of `prepare`: ``interpret=True`` runs what a module means, without building it;

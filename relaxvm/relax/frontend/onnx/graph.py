@@ -81,6 +81,8 @@ class Importer:
         self.builder = BlockBuilder()
         self.elements = Elements()
         self.symbols: dict[str, tir.Var] = {}
+        # The model's functions that are being inlined, outermost first.
+        self.inlined: list[tuple[str, str, str]] = []
         # Value or symbol -> the model's inputs that it is computed from: what can be asked for as
         # constants.
         self._inputs_of: dict[int, tuple[Any, frozenset[str]]] = {}
@@ -95,24 +97,23 @@ class Importer:
         """Raise OpNotImplemented with every operator that cannot be imported."""
         absent: dict[tuple[str, str, int], list[str]] = {}
         seen: set[tuple[str, str, str]] = set()
-        stack = [(n, self.opsets) for n in self.model.proto.graph.node]
-        while stack:
-            proto, opsets = stack.pop()
-            _want_text(proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
-            stack.extend((n, opsets) for graph in subgraphs(proto) for n in graph.node)
-            domain = canonical_domain(proto.domain)
-            key = domain, proto.op_type, getattr(proto, "overload", "")
-            if key in self.functions:
-                if key not in seen:
-                    seen.add(key)
-                    body = self.functions[key]
-                    stack.extend((n, imported_opsets(body)) for n in body.node)
-                continue
-            version = opsets.get(domain)
-            if version is None:
-                absent.setdefault((domain, proto.op_type, 0), []).append(_title(proto))
-            elif find(domain, proto.op_type, version) is None:
-                schema = schema_of(domain, proto.op_type, version)
+        bodies = [(self.model.proto.graph.node, self.opsets)]
+        # Grows while it is read: by the functions that are used.
+        for protos, opsets in bodies:
+            for proto in all_nodes(protos):
+                _want_text(proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
+                domain = canonical_domain(proto.domain)
+                key = domain, proto.op_type, getattr(proto, "overload", "")
+                if key in self.functions:
+                    if key not in seen:
+                        seen.add(key)
+                        body = self.functions[key]
+                        bodies.append((body.node, imported_opsets(body)))
+                    continue
+                version = opsets.get(domain, 0)
+                if version and find(domain, proto.op_type, version) is not None:
+                    continue
+                schema = schema_of(domain, proto.op_type, version) if version else None
                 if schema is None or not has_body(schema):
                     absent.setdefault((domain, proto.op_type, version), []).append(_title(proto))
         if absent:
@@ -154,8 +155,9 @@ class Importer:
         for name, value in weights.items():
             if keep_params and name not in constants:
                 info = TensorStructInfo(value.shape, value.dtype)
-                scope[name] = Var(_sanitized(name, names) if sanitize else name, info)
-                params.append(scope[name])  # type: ignore[arg-type]
+                var = Var(_sanitized(name, names) if sanitize else name, info)
+                scope[name] = var
+                params.append(var)
                 kept[name] = value
             elif name not in constants:
                 scope[name] = Constant(value)
@@ -279,9 +281,14 @@ class Importer:
                     given[name].CopyFrom(actual)
                     given[name].name = name
         domain = canonical_domain(proto.domain)
-        body = self.functions.get((domain, proto.op_type, getattr(proto, "overload", "")))
-        if body is not None:
+        key = domain, proto.op_type, getattr(proto, "overload", "")
+        if key in self.functions:
+            if key in self.inlined:
+                raise FrontendError("the function calls itself, which ONNX does not allow")
+            self.inlined.append(key)
+            body = self.functions[key]
             results = self.inline(body, inputs, given, imported_opsets(body) or opsets)
+            self.inlined.pop()
         else:
             version = opsets[domain]
             translation = find(domain, proto.op_type, version)
@@ -529,12 +536,13 @@ def has_body(schema: Any) -> bool:
     return bool(schema.has_function or schema.has_context_dependent_function)
 
 
-def subgraphs(proto: Any) -> Iterator[Any]:
-    """The graphs in the attributes of a node."""
-    for attribute in proto.attribute:
-        if attribute.HasField("g"):
-            yield attribute.g
-        yield from attribute.graphs
+def all_nodes(protos: Iterable[Any]) -> Iterator[Any]:
+    """Nodes, and those of the graphs in their attributes."""
+    for proto in protos:
+        yield proto
+        for attribute in proto.attribute:
+            for graph in (attribute.g, *attribute.graphs):
+                yield from all_nodes(graph.node)
 
 
 def _want_text(*names: Any) -> None:

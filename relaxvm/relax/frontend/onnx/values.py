@@ -16,10 +16,11 @@ import numpy as np
 
 from .... import tir
 from ....base import DataType, FrontendError, StructInfoError
-from ....ir import IntImm, Mul, Op, PrimExpr, const, structural_equal
+from ....ir import IntImm, Mul, PrimExpr, const, structural_equal
 from ....runtime import array
 from ...expr import Call, Constant, PrimValue, Tuple, TupleGetItem, Var
 from ...op.meaning import evaluate
+from ...op.record import Op
 from ...op.sizes import simplified, size_analyzer
 from ...struct_info import Expr, ShapeExpr, TensorStructInfo, TupleStructInfo
 
@@ -57,7 +58,9 @@ def _as_numpy(name: str) -> Callable[..., Any]:
     """What the operator `name` means in numpy, which holds for expressions: it only moves them."""
 
     def moved(*args: Any, **attrs: Any) -> Any:
-        return Op.get(f"relax.{name}").numpy(*args, **attrs)  # type: ignore[attr-defined]
+        record = Op.get(f"relax.{name}")
+        assert isinstance(record, Op)
+        return record.numpy(*args, **attrs)
 
     return moved
 
@@ -241,9 +244,9 @@ def numbers(elements: Any) -> np.ndarray | None:
 
 def folded(call: Call) -> Expr | None:
     """The constant (or the tuple of constants) that a call of an operator on small constants is."""
-    if not isinstance(call.op, Op) or not callable(getattr(call.op, "numpy", None)):
+    if not isinstance(call.op, Op) or not callable(call.op.numpy) or not call.op.pure:
         return None
-    if not call.op.pure or not all(map(_is_small_constant, call.args)):  # type: ignore[attr-defined]
+    if not all(map(_is_small_constant, call.args)):
         return None
     if not _is_small(call.struct_info) or not all(
         not isinstance(v, PrimExpr) or isinstance(v, IntImm) or hasattr(v, "value")
@@ -331,11 +334,6 @@ def quotient(dims: Iterable[PrimExpr], by: Iterable[PrimExpr]) -> PrimExpr:
 def _factors(dims: Iterable[PrimExpr]) -> list[PrimExpr]:
     """What is multiplied in dimensions."""
     factors: list[PrimExpr] = []
-    stack = list(dims)
-    while stack:
-        each = stack.pop()
-        if isinstance(each, Mul):
-            stack += [each.a, each.b]
-        else:
-            factors.append(each)
+    for each in dims:
+        factors += _factors((each.a, each.b)) if isinstance(each, Mul) else [each]
     return factors

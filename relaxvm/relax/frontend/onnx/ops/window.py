@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -65,8 +65,11 @@ def _before_and_behind(totals: list[int], more_behind: bool) -> tuple[int, ...]:
     return (*less, *more) if more_behind else (*more, *less)
 
 
-def _of_axes(stem: str, count: int, tail: str = "") -> Any:
-    return getattr(op.nn, f"{stem}{count}d{tail}")
+# By the number of axes.
+_CONV = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
+_TRANSPOSE = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
+_MAX_POOL = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
+_AVG_POOL = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 
 
 # -- convolutions ----------------------------------------------------------------------------------
@@ -87,7 +90,7 @@ def conv(
     strides: Any,
 ) -> Any:
     window = _window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
-    convolve = _of_axes("conv", window.axes)
+    convolve = _CONV[window.axes]
     y = convolve(x, weight, window.strides, window.padding, window.dilations, group)
     return y if bias is None else op.add(y, _by_channel(bias, window.axes))
 
@@ -98,7 +101,7 @@ def _kernel(weight: Any, wanted: Any) -> list[int]:
         raise FrontendError(f"attribute kernel_shape: the weight's is {sizes}, got {list(wanted)}")
     if None in sizes:
         raise FrontendError(f"the kernel's size must be known, got {dims_of(weight)}")
-    return sizes  # type: ignore[return-value]
+    return cast("list[int]", sizes)
 
 
 def _by_channel(bias: Any, axes: int) -> Any:
@@ -143,7 +146,7 @@ def conv_transpose(
         extra = tuple(e + max(0, -t) for e, t in zip(extra, totals))
         totals = [max(0, t) for t in totals]
         padding = _before_and_behind(totals, auto_pad == "SAME_UPPER")
-    transpose = _of_axes("conv", window.axes, "_transpose")
+    transpose = _TRANSPOSE[window.axes]
     # relax.op takes no more behind than a step; the rest are rows of zeros.
     most = [max(s, d) - 1 for s, d in zip(window.strides, window.dilations)]
     rest = [max(0, e - m) for e, m in zip(extra, most)]
@@ -158,7 +161,7 @@ def _known_sizes(x: Any, what: str) -> list[int]:
     sizes = [getattr(d, "value", None) for d in dims_of(x)[2:]]
     if None in sizes:
         raise FrontendError(f"{what}: the sizes of the data must be known, got {dims_of(x)}")
-    return sizes  # type: ignore[return-value]
+    return cast("list[int]", sizes)
 
 
 @onnx("ConvInteger", since=10)
@@ -254,7 +257,7 @@ def max_pool(
     window = _window(x, kernel_shape, strides, dilations, pads, auto_pad)
     if node.wants(1):
         raise node.error("the indices of MaxPool are not imported yet; relax.op does not give them")
-    pool = _of_axes("max_pool", window.axes)
+    pool = _MAX_POOL[window.axes]
     # Of a padded picture, only what the padding stands beside can be the greatest.
     return pool(x, window.kernel, window.strides, window.padding, window.dilations, bool(ceil_mode))
 
@@ -273,7 +276,7 @@ def average_pool(
     strides: Any,
 ) -> Any:
     window = _window(x, kernel_shape, strides, dilations, pads, auto_pad)
-    pool = _of_axes("avg_pool", window.axes)
+    pool = _AVG_POOL[window.axes]
     return pool(
         x,
         window.kernel,
@@ -300,7 +303,7 @@ def lp_pool(
 ) -> Any:
     window = _window(x, kernel_shape, strides, dilations, pads, auto_pad)
     dtype = dtype_of(x)
-    pool = _of_axes("avg_pool", window.axes)
+    pool = _AVG_POOL[window.axes]
     mean = pool(
         op.power(op.abs(x), const(float(p), dtype)),
         window.kernel,
