@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -296,12 +296,15 @@ class Importer:
             if schema is not None and not schema.min_input <= len(inputs) <= schema.max_input:
                 least, most = schema.min_input, schema.max_input
                 raise FrontendError(f"wanted {least} to {most} inputs, got {len(inputs)}")
+            for formal, x in zip(schema.inputs if schema is not None else (), inputs):
+                if x is None and formal.option == type(formal.option).Single:
+                    raise FrontendError(f"its input {formal.name} is missing")
             if translation is not None:
                 if len(inputs) > translation.most_inputs:
                     raise FrontendError(f"wanted {translation.most_inputs} inputs at most")
                 node = Node(self, proto, scope, opsets, attributes, translation)
                 keywords = attributes_for(translation, schema, given, self.model.tensor)
-                made = translation.function(node, *inputs, **keywords)
+                made = _translated(translation, node, inputs, keywords)
                 results = list(made) if isinstance(made, (tuple, list)) else [made]
             else:
                 body, body_opsets = self.schema_body(schema, proto, inputs, given, version)
@@ -326,22 +329,26 @@ class Importer:
     ) -> tuple[Any, dict[str, int]]:
         """The function that an operator's schema defines it by, and the opsets it is written in."""
         onnx = library()
-        if schema.has_function:
-            versions = [v for v in schema.function_opset_versions if v <= version]
-            data = schema.get_function_with_opset_version(max(versions, default=version))
-        else:
-            versions = [v for v in schema.context_dependent_function_opset_versions if v <= version]
-            plain = type(proto)()
-            plain.CopyFrom(proto)
-            del plain.attribute[:]
-            plain.attribute.extend(given.values())
-            types = [
-                b"" if x is None else _type_proto(onnx, x.struct_info).SerializeToString()
-                for x in inputs
-            ]
-            data = schema.get_context_dependent_function_with_opset_version(
-                max(versions, default=version), plain.SerializeToString(), types
-            )
+        try:
+            if schema.has_function:
+                versions = [v for v in schema.function_opset_versions if v <= version]
+                data = schema.get_function_with_opset_version(max(versions, default=version))
+            else:
+                made_for = schema.context_dependent_function_opset_versions
+                versions = [v for v in made_for if v <= version]
+                plain = type(proto)()
+                plain.CopyFrom(proto)
+                del plain.attribute[:]
+                plain.attribute.extend(given.values())
+                types = [
+                    b"" if x is None else _type_proto(onnx, x.struct_info).SerializeToString()
+                    for x in inputs
+                ]
+                data = schema.get_context_dependent_function_with_opset_version(
+                    max(versions, default=version), plain.SerializeToString(), types
+                )
+        except (RuntimeError, UnicodeDecodeError) as error:
+            raise FrontendError(f"onnx cannot make the operator's function: {error}") from error
         body = onnx.FunctionProto()
         body.ParseFromString(data)
         return body, {**self.opsets, **imported_opsets(body)}
@@ -529,6 +536,24 @@ class Node:
     def error(self, message: str) -> FrontendError:
         """An error to raise; what it is about is added on the way."""
         return FrontendError(message)
+
+
+def _translated(
+    translation: Translation, node: Node, inputs: Sequence[Any], keywords: Mapping[str, Any]
+) -> Any:
+    """What a translation gives. An axis beyond the rank, a count that does not fit and the like
+    are the model's faults.
+    """
+    try:
+        return translation.function(node, *inputs, **keywords)
+    except RelaxvmError:
+        raise
+    except (ArithmeticError, LookupError, ValueError) as error:
+        shown = ", ".join("nothing" if x is None else str(x.struct_info) for x in inputs)
+        raise FrontendError(
+            f"its attributes and inputs do not fit: {error!r}; attributes {dict(keywords)}, "
+            f"inputs {shown}"
+        ) from error
 
 
 def has_body(schema: Any) -> bool:

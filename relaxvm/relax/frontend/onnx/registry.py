@@ -139,11 +139,11 @@ def attribute_value(proto: Any, tensor: Callable[[Any], Any]) -> Any:
     return tuple(value) if field.endswith("s") else value
 
 
-def _text(data: bytes) -> Any:
+def _text(data: bytes) -> str:
     try:
         return data.decode()
-    except UnicodeDecodeError:
-        return data
+    except UnicodeDecodeError as error:
+        raise FrontendError(f"an attribute is no text: {error}") from error
 
 
 def attributes_for(

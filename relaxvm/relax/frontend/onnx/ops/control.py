@@ -48,6 +48,13 @@ def _body(node: Any, graph: Any, scope: Any) -> list[Any]:
     return [importer.lookup(inner, o.name, f"output {o.name}") for o in graph.output]
 
 
+def _around(node: Any, body: Any) -> dict[Any, Any]:
+    """What the graph `body` uses of the values around it."""
+    own = {i.name for i in body.input}
+    names = (n for n in dict.fromkeys(_outer(body)) if n not in own)
+    return {n: node.graph.lookup(node.scope, n, "its body") for n in names}
+
+
 def _joined(values: Sequence[Any]) -> Any:
     return values[0] if len(values) == 1 else Tuple(tuple(values))
 
@@ -102,7 +109,7 @@ def loop(node: Any, trips: Any = None, condition: Any = None, *carried: Any, bod
 
     most = const(np.iinfo("int64").max, "int64") if trips is None else op.reshape(trips, ())
     begin = const(True, "bool") if condition is None else op.reshape(condition, ())
-    around = {n: node.scope[n] for n in dict.fromkeys(_outer(body)) if n not in names}
+    around = _around(node, body)
     results = len(body.output) - 1 - count
     return _run(node, most, begin, list(carried), step, around, results)
 
@@ -164,7 +171,7 @@ def scan(
     results = len(body.output) - states
     rows = [op.flip(x, a) if b else x for x, a, b in zip(inputs[states:], axes, back)]
     length = dims_of(inputs[states])[axes[0]]
-    around = {n: node.scope[n] for n in dict.fromkeys(_outer(body)) if n not in names}
+    around = _around(node, body)
     # Names that no node can have, for what is read row by row.
     around.update({("row", k): node.emit(x) for k, x in enumerate(rows)})
 

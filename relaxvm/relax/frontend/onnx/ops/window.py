@@ -364,6 +364,8 @@ def resize(
     if coordinate_transformation_mode == "half_pixel_symmetric":
         raise node.error("half_pixel_symmetric is not imported yet; relax.op has no such mode")
     target = list(dims)
+    if scales is None and sizes is None:
+        raise node.error("wanted scales or sizes")
     if sizes is not None and getattr(dims_of(sizes)[0], "value", None) != 0:
         for axis, size in zip(along, node.sizes(sizes, "sizes")):
             target[axis] = size
