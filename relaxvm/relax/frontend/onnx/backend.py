@@ -64,19 +64,21 @@ class RelaxvmRep(_BackendRep):
         order, or by name.
         """
         if isinstance(inputs, dict):
-            given = dict(inputs)
+            arguments = dict(inputs)
         else:
             items = inputs if isinstance(inputs, (list, tuple)) else [inputs]
-            given = dict(zip(self._inputs, items))
-        if any(x is None for x in given.values()):
-            self._fixed += tuple(n for n in given if given[n] is None and n not in self._fixed)
+            arguments = dict(zip(self._inputs, items))
+        if any(x is None for x in arguments.values()):
+            self._fixed += tuple(
+                n for n in arguments if arguments[n] is None and n not in self._fixed
+            )
         while True:
             try:
-                program, left = self._program({n: given[n] for n in self._fixed})
+                program, left = self._program({n: arguments[n] for n in self._fixed})
                 break
             except NeedsConstant as error:
                 self._fix(error)
-        result = program(*(_argument(given[n]) for n in self._inputs if n in left))
+        result = program(*(_argument(arguments[n]) for n in self._inputs if n in left))
         results = result if len(self._outputs) > 1 else [result]
         return tuple(map(_plain, results))
 

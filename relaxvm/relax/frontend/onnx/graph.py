@@ -270,16 +270,16 @@ class Importer:
         title = _title(proto)
         inputs = [self.lookup(scope, name, title) if name else None for name in proto.input]
         inputs = [None if x is ABSENT else x for x in inputs]
-        given = {a.name: a for a in proto.attribute}
-        for name, attribute in list(given.items()):
+        own = {a.name: a for a in proto.attribute}
+        for name, attribute in list(own.items()):
             if attribute.ref_attr_name:
                 actual = attributes.get(attribute.ref_attr_name)
                 if actual is None:
-                    del given[name]
+                    del own[name]
                 else:
-                    given[name] = type(attribute)()
-                    given[name].CopyFrom(actual)
-                    given[name].name = name
+                    own[name] = type(attribute)()
+                    own[name].CopyFrom(actual)
+                    own[name].name = name
         domain = canonical_domain(proto.domain)
         key = domain, proto.op_type, getattr(proto, "overload", "")
         if key in self.functions:
@@ -287,7 +287,7 @@ class Importer:
                 raise FrontendError("the function calls itself, which ONNX does not allow")
             self.inlined.append(key)
             body = self.functions[key]
-            results = self.inline(body, inputs, given, imported_opsets(body) or opsets)
+            results = self.inline(body, inputs, own, imported_opsets(body) or opsets)
             self.inlined.pop()
         else:
             version = opsets[domain]
@@ -303,12 +303,12 @@ class Importer:
                 if len(inputs) > translation.most_inputs:
                     raise FrontendError(f"wanted {translation.most_inputs} inputs at most")
                 node = Node(self, proto, scope, opsets, attributes, translation)
-                keywords = attributes_for(translation, schema, given, self.model.tensor)
-                made = _translated(translation, node, inputs, keywords)
-                results = list(made) if isinstance(made, (tuple, list)) else [made]
+                keywords = attributes_for(translation, schema, own, self.model.tensor)
+                outcome = _translated(translation, node, inputs, keywords)
+                results = list(outcome) if isinstance(outcome, (tuple, list)) else [outcome]
             else:
-                body, body_opsets = self.schema_body(schema, proto, inputs, given, version)
-                results = self.inline(body, inputs, given, body_opsets, schema)
+                body, body_opsets = self.schema_body(schema, proto, inputs, own, version)
+                results = self.inline(body, inputs, own, body_opsets, schema)
         if len(results) < len(proto.output):
             raise FrontendError(f"wanted {len(results)} outputs at most, got {len(proto.output)}")
         span = Span(name=title)
@@ -325,7 +325,7 @@ class Importer:
                 self.made_from(scope[name], sources)
 
     def schema_body(
-        self, schema: Any, proto: Any, inputs: list[Any], given: Mapping[str, Any], version: int
+        self, schema: Any, proto: Any, inputs: list[Any], own: Mapping[str, Any], version: int
     ) -> tuple[Any, dict[str, int]]:
         """The function that an operator's schema defines it by, and the opsets it is written in."""
         onnx = library()
@@ -339,7 +339,7 @@ class Importer:
                 plain = type(proto)()
                 plain.CopyFrom(proto)
                 del plain.attribute[:]
-                plain.attribute.extend(given.values())
+                plain.attribute.extend(own.values())
                 types = [
                     b"" if x is None else _type_proto(onnx, x.struct_info).SerializeToString()
                     for x in inputs

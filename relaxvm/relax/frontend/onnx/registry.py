@@ -147,17 +147,17 @@ def _text(data: bytes) -> str:
 
 
 def attributes_for(
-    translation: Translation, schema: Any, given: dict[str, Any], tensor: Callable[[Any], Any]
+    translation: Translation, schema: Any, attributes: dict[str, Any], tensor: Callable[[Any], Any]
 ) -> dict[str, Any]:
     """The keywords of a translation: what the node gives, else the schema's default.
 
-    given  {name: AttributeProto}
+    attributes  {name: AttributeProto}
     Raises FrontendError for an attribute that the schema has not, has with another type or wants,
     and for one that is given and that the translation would not heed.
     """
     keywords: dict[str, Any] = {}
     known = {} if schema is None else schema.attributes
-    for name, proto in given.items():
+    for name, proto in attributes.items():
         if schema is not None and name not in known:
             raise FrontendError(f"attribute {name}: {schema.name} has {sorted(known) or 'none'}")
         if schema is not None and int(known[name].type.value) != proto.type:
@@ -168,7 +168,7 @@ def attributes_for(
             keywords[name] = attribute_value(proto, tensor)
         elif name not in translation.ignores:
             raise FrontendError(f"attribute {name}: it is not imported yet")
-    for name in translation.attributes.intersection(known).difference(given):
+    for name in translation.attributes.intersection(known).difference(attributes):
         default = known[name].default_value
         if known[name].required:
             raise FrontendError(f"attribute {name}: it is missing")

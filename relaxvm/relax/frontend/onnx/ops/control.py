@@ -184,9 +184,11 @@ def scan(
         return const(True, "bool"), outputs[:states], outputs[states:]
 
     trips = op.reshape(op.shape_to_tensor(shape_expr([length])), ())
-    made = _run(node, trips, const(True, "bool"), list(inputs[:states]), step, around, results)
+    results_of_run = _run(
+        node, trips, const(True, "bool"), list(inputs[:states]), step, around, results
+    )
     for k in range(results):
-        y = made[states + k]
+        y = results_of_run[states + k]
         if scan_output_directions and scan_output_directions[k]:
             y = op.flip(y, 0)
         axis = scan_output_axes[k] if scan_output_axes else 0
@@ -195,8 +197,8 @@ def scan(
             order = list(range(1, rank))
             order.insert(axis % rank, 0)
             y = op.permute_dims(y, order)
-        made[states + k] = y
-    return made
+        results_of_run[states + k] = y
+    return results_of_run
 
 
 def _run(
@@ -223,9 +225,9 @@ def _run(
         with builder.nested_function(frame.params):
             go, values, rows = step(frame.i, frame.carried, {**around, **frame.around})
             node.emit(go)
-            made = [node.emit(v).struct_info for v in values]
+            infos_after = [node.emit(v).struct_info for v in values]
             row_infos = [node.emit(r).struct_info for r in rows]
-        wider = [_wider(a, b) for a, b in zip(infos, made)]
+        wider = [_wider(a, b) for a, b in zip(infos, infos_after)]
         if all(a is b for a, b in zip(infos, wider)):
             break
         infos = wider

@@ -151,8 +151,8 @@ def slice_(node: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: A
     steps_of[along] = by
     places = const(np.array(along, "int64"))
     begin, end = (
-        op.scatter_elements(const(w), places, op.astype(given, "int64"))
-        for w, given in zip(whole, (starts, ends))
+        op.scatter_elements(const(w), places, op.astype(known, "int64"))
+        for w, known in zip(whole, (starts, ends))
     )
     return op.dynamic_strided_slice(x, begin, end, const(steps_of))
 
