@@ -94,6 +94,18 @@ def test_a_tile_is_pixels_times_vectors_of_channels():
     assert all(n.extent.value == 8 for n in loops if n.kind == ForKind.VECTORIZED)
 
 
+@pytest.mark.parametrize("cpu", [AVX2, AVX512], ids=["avx2", "avx512"])
+@pytest.mark.parametrize("pixels", [(9, 9), (10, 10), (14, 14)])
+def test_panels_are_shared_out_by_one_loop_though_the_last_is_cut_short(pixels, cpu):
+    case = Case((1, 144, *pixels), 96, (1, 1), after="residual")
+    fn = schedule_function(case.function(), dataclasses.replace(cpu, cores=2))
+    parallel = [n for n in walk(fn) if isinstance(n, For) and n.kind == ForKind.PARALLEL]
+    assert len(parallel) == 1
+    arrays, want = case.arrays(np.random.default_rng(3))
+    tvm.build(fn, target="llvm -num-cores=2")["main"](*arrays)
+    np.testing.assert_allclose(arrays[-1], want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
 def test_no_block_copies_the_weight():
     for case in CASES.values():
         made = schedule_function(packed(case, "avx2")[0], AVX2)

@@ -125,7 +125,11 @@ def check_self_contained(
             continue
         if only is None and len(touched[data]) < 2:
             continue
-        if only is None and _has_parts(state, data, touched[data], body, outer):
+        # Where a guard cuts the last part short, what would be without it is the part.
+        users = touched[data]
+        if only is None and any(
+            _has_parts(state, data, users, body, outer, guards) for guards in (True, False)
+        ):
             continue
         _check_buffer(state, buffer, touched[data], body, outer)
 
@@ -136,9 +140,12 @@ def _has_parts(
     users: Sequence[tuple[BlockRealize, Facts]],
     body: Stmt,
     outer: Sequence[For],
+    guards: bool,
 ) -> bool:
     """Whether each iteration of the loops `outer` has a part of a buffer for itself, which all that
     it touches is in: one index says which iteration it is.
+
+    guards  whether conditions of blocks count; without them blocks may touch more
     """
     first: Box | None = None
     same: set[int] = set()
@@ -152,7 +159,8 @@ def _has_parts(
             accesses.append(a)
             if a.why_unlike(accesses[0]):
                 return False
-            box = region_while(state, r, a, around)
+            whole = r if guards else r.replace(predicate=const(True))
+            box = region_while(state, whole, a, around)
             if first is None:
                 first, same = box, {k for k, axis in enumerate(box.axes) if axis is not None}
             same = {k for k in same if _is_same_axis(mapper, box.axes[k], first.axes[k])}
