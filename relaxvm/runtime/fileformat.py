@@ -8,7 +8,10 @@ may have the code in several objects, version 4 parameters that are donated. Wha
 these is written as version 1, which older readers know.
 
 The data of a tensor begins at a multiple of 64 bytes of the file, so that it can be mapped. The
-signature, if there is one, is the last entry; it signs the SHA-256 of every byte before it.
+signature, if there is one, is the last entry. It vouches for the machine code, which depends on all
+but the contents of tensors, so it signs the SHA-256 of the bytes before it without those: a file
+whose weights are mapped is not read to the end before it runs. (Signatures of every byte, which
+were written before, are accepted.)
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ FORMAT_VERSION = 4
 MAGIC = "relaxvm.executable"
 _KEYS = ("magic", "version", "provenance", "functions", "constants", "code", "kernels")
 _SIGNATURE = "signature"
+# So that no file of other bytes has the digest of a file without its tensors.
+_SIGNED = b"relaxvm.executable without the contents of tensors\0"
 _MAX_BIN = (1 << 32) - 1
 _P = TypeVar("_P", bound=Program)
 
@@ -65,10 +70,11 @@ def pieces(program: Program, sign: bool = True) -> Iterator[Any]:
     packer = msgpack.Packer(use_bin_type=True, strict_types=True)
     position = 0
 
-    def out(part: Any) -> Any:
+    def out(part: Any, signed: bool = True) -> Any:
         nonlocal position
         position += len(part)
-        signer.update(part)
+        if signed:
+            signer.update(part)
         return part
 
     yield out(packer.pack_map_header(len(_KEYS) + signer.active))
@@ -90,9 +96,10 @@ def pieces(program: Program, sign: bool = True) -> Iterator[Any]:
             size = padding + data.nbytes
             if size > _MAX_BIN:
                 raise VMValueError(f"a constant of {data.nbytes} bytes is too large: 4 GiB each")
-            yield out(b"\xc6" + size.to_bytes(4, "big") + bytes(padding))
+            yield out(b"\xc6" + size.to_bytes(4, "big"))
+            yield out(bytes(padding), signed=False)
             if data.nbytes:
-                yield out(_view(data))
+                yield out(_view(data), signed=False)
     if signer.active:
         yield packer.pack(_SIGNATURE)
         yield packer.pack(signer.signature())
@@ -103,7 +110,7 @@ class _Signer:
 
     def __init__(self, wanted: bool) -> None:
         self.active = int(wanted and trust_module.sign(b"") is not None)
-        self._digest = hashlib.sha256()
+        self._digest = hashlib.sha256(_SIGNED)
 
     def update(self, part: Any) -> None:
         if self.active:
@@ -275,7 +282,9 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
     kernels = None if plain["kernels"] is None else KernelSection.from_plain(plain["kernels"])
     trusted = trust == "native" or kernels is None or not kernels.native
     if trust is None and not trusted and signature is not None:
-        trusted = trust_module.vouches(hashlib.sha256(data[:signed]).digest(), signature)
+        trusted = trust_module.vouches(_signed(data[:signed], decoder.spans), signature)
+        if not trusted:
+            trusted = trust_module.vouches(hashlib.sha256(data[:signed]).digest(), signature)
     if type(plain["code"]) is not bytes:
         raise LoadError("code: wanted bytes")
     constants = plain["constants"]
@@ -298,6 +307,16 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
         provenance=Provenance.from_plain(plain["provenance"]),
         trusted=trusted,
     )
+
+
+def _signed(data: memoryview, tensors: Iterable[tuple[int, int]]) -> bytes:
+    """The digest of `data` without what lies between (begin, end) of each of `tensors`."""
+    digest, position = hashlib.sha256(_SIGNED), 0
+    for begin, end in tensors:
+        digest.update(data[position:begin])
+        position = end
+    digest.update(data[position:])
+    return digest.digest()
 
 
 def _check_version(version: object) -> None:

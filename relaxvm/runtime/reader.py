@@ -47,9 +47,10 @@ class Decoder:
 
     position  where the next value begins
     views     give binary data as memoryviews of `data` instead of copies
+    spans     where each of these views begins and ends
     """
 
-    __slots__ = ("_data", "_end", "_items", "position", "views")
+    __slots__ = ("_data", "_end", "_items", "position", "spans", "views")
 
     def __init__(self, data: memoryview, max_items: int = MAX_ITEMS) -> None:
         self._data = data
@@ -57,6 +58,7 @@ class Decoder:
         self._items = max_items
         self.position = 0
         self.views = False
+        self.spans: list[tuple[int, int]] = []
 
     def map_header(self) -> int:
         """Enter a map: the number of its entries, which are then read one value at a time."""
@@ -156,8 +158,11 @@ class Decoder:
             return kind, size
         self.position = position + size
         part = data[position : position + size]
+        if kind == "bin" and self.views:
+            self.spans.append((position, position + size))
+            return "", part
         if kind == "bin":
-            return "", part if self.views else bytes(part)
+            return "", bytes(part)
         try:
             return "", str(part, "utf-8")
         except UnicodeDecodeError:

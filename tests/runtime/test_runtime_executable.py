@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import pathlib
@@ -33,6 +34,7 @@ from relaxvm.runtime import (
 )
 from relaxvm.runtime.reader import Decoder
 from relaxvm.runtime.sinfo import TensorInfo
+from relaxvm.runtime.trust import sign
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
 
@@ -190,6 +192,40 @@ def test_every_signed_byte_counts():
             assert not load(bytes(changed)).trusted
         except RelaxvmError:
             continue
+
+
+def with_a_tensor():
+    """A program with kernels, and a tensor beside them that a signature need not read."""
+    program = with_kernels()
+    weight = array(np.arange(40, dtype="float32"))
+    constants = [*program.constants, weight]
+    return Executable(program.functions, constants, program.code, program.kernels), weight
+
+
+def test_a_signature_vouches_for_the_code_and_not_for_the_weights():
+    """What a file's machine code may do does not depend on them, and large ones stay unread."""
+    program, weight = with_a_tensor()
+    data = program.to_bytes()
+    begin = data.index(weight.numpy().tobytes())
+    for position, trusted in ((begin, True), (begin + 100, True), (begin - 70, False)):
+        changed = bytearray(data)
+        changed[position] ^= 1
+        try:
+            assert load(bytes(changed)).trusted is trusted
+        except RelaxvmError:
+            assert not trusted
+
+
+def test_signatures_of_every_byte_are_still_accepted():
+    program, _ = with_a_tensor()
+    data = program.to_bytes()
+    signed = data[: -len(msgpack.packb("signature") + msgpack.packb(bytes(32)))]
+    signature = sign(hashlib.sha256(signed).digest())
+    old = signed + msgpack.packb("signature") + msgpack.packb(signature)
+    assert load(old).trusted
+    changed = old.replace(np.float32(39).tobytes(), np.float32(38).tobytes())
+    assert changed != old
+    assert not load(changed).trusted
 
 
 def test_a_file_nobody_vouched_for_stays_unsigned_when_saved_again():

@@ -1,0 +1,77 @@
+"""`relaxvm.load`: a model or a program, whatever it is, ready to be called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any
+
+from .base import Deferred, LoadError
+from .runtime import Executable, fileformat, reader
+from .runtime import load as load_executable
+from .runtime.files import open_document
+
+if TYPE_CHECKING:
+    from . import pipeline
+    from .relax.frontend import onnx
+else:
+    # Programs that were built are loaded without the compiler.
+    pipeline = Deferred("relaxvm.pipeline")
+    onnx = Deferred("relaxvm.relax.frontend.onnx")
+
+_HEAD_BYTES = 128
+
+
+def load(
+    source: Any,
+    target: Any = None,
+    *,
+    shape_dict: Mapping[str, Any] | None = None,
+    constants: Mapping[str, Any] | None = None,
+    trust: str | None = None,
+    mmap: bool = True,
+    **options: Any,
+) -> Executable:
+    """An `Executable`, ready to be called: ``relaxvm.load("model.onnx")["main"](x)``.
+
+    source      an ONNX model (path, bytes, ModelProto), which is imported and built; or a program
+                (path or bytes of what `export_library` wrote), which is loaded without the compiler
+    target, options         of a model: as in `relax.build`
+    shape_dict, constants   of a model: as in `relax.frontend.onnx.from_onnx`
+    trust       of a program: as in `runtime.load`
+    mmap        of a program in a file: its weights are mapped from it, read when they are first
+                used and shared by all processes that run it. Whoever writes such a file must
+                replace it, as `export_library` does, never change or cut it: that would kill the
+                processes that have it mapped. False reads it.
+
+    What a path holds is decided by its first bytes. Raises FrontendError for what is wrong with a
+    model, LoadError or VerifyError for what is wrong with a program, OSError for a path that cannot
+    be read.
+    """
+    if is_program(source):
+        chosen = {"target": target, "shape_dict": shape_dict, "constants": constants, **options}
+        senseless = [name for name, value in chosen.items() if value is not None]
+        if senseless:
+            raise LoadError(
+                f"load: {', '.join(senseless)}: for models; this is a program, built already"
+            )
+        return load_executable(source, trust, mmap and not isinstance(source, _BYTES))
+    mod = onnx.from_onnx(source, shape_dict, constants=constants)
+    return pipeline.build(mod, target, **options)
+
+
+_BYTES = (bytes, bytearray, memoryview)
+
+
+def is_program(source: Any) -> bool:
+    """Whether a path or bytes hold a program, by their first bytes. Raises OSError for a path that
+    cannot be read, LoadError for one that is no plain file.
+    """
+    if isinstance(source, _BYTES):
+        head = bytes(memoryview(source).cast("B")[:_HEAD_BYTES])
+    elif isinstance(source, (str, PathLike)):
+        with open_document(source) as file:
+            head = file.read(_HEAD_BYTES)
+    else:
+        return False
+    return reader.magic_of(head) == fileformat.MAGIC
