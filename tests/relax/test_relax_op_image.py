@@ -1,4 +1,4 @@
-"""image.resize2d and image.grid_sample."""
+"""image.resize, image.resize2d and image.grid_sample."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from relaxvm import relax
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
 
-resize2d, grid_sample = R.image.resize2d, R.image.grid_sample
+resize, resize2d, grid_sample = R.image.resize, R.image.resize2d, R.image.grid_sample
 MODES = (
     "half_pixel",
     "align_corners",
@@ -101,6 +101,41 @@ CASES = [
         out_dtype="float32",
         dtypes=("float32",),
     ),
+    *(
+        Case(resize, T(5), Sh(3), scales=(0.7,), coordinate_transformation_mode=mode, method=method)
+        for method in METHODS
+        for mode in (*MODES, "half_pixel_symmetric", "tf_crop_and_resize")
+    ),
+    *(
+        Case(
+            resize,
+            T(3, "n", 7),
+            Sh("k", 4),
+            axes=(-2, 2),
+            method=method,
+            antialias=True,
+            cubic_exclude=exclude,
+            count=64,
+        )
+        for method in METHODS
+        for exclude in (0, 1)
+    ),
+    Case(resize, T(7, 2), Sh(3), axes=(0,), scales=(0.45,), antialias=True, count=16),
+    Case(resize, T("zero", 2), Sh("m"), axes=(0,), antialias=True, count=16),
+    Case(resize, T(2, 3, 4, 3), Sh(3, 2, 5, 4), method="linear", count=16),
+    Case(
+        resize,
+        T(4, 3, 5),
+        Sh(6, 2),
+        axes=(2, 0),
+        method="cubic",
+        extrapolation_value=9.0,
+        count=32,
+        coordinate_transformation_mode="tf_crop_and_resize",
+        roi=(0.2, -0.1, 1.1, 0.8),
+    ),
+    Case(resize, T(2, 6, low=0, high=200), Sh(4), axes=(1,), antialias=True, dtypes=("uint8",)),
+    Case(resize, T(2, 3, 4, low=-9, high=9), Sh(5, 5, 5), dtypes=("int32", "int64")),
     *(
         Case(
             grid_sample,
@@ -200,7 +235,7 @@ def test_images_of_every_dtype():
 
 
 def test_gradients_of_images():
-    for op in (resize2d, grid_sample):
+    for op in (resize, resize2d, grid_sample):
         check_gradients([c for c in CASES if c.op is op][::5])
     check_gradients(RESIZE_BACKWARDS[::2])
 
@@ -211,6 +246,20 @@ def test_gradients_of_symbolic_pictures():
 
 def value(call: relax.Call, x: relax.Var, data: object) -> np.ndarray:
     return evaluate(call, {x: np.asarray(data, "float32")})
+
+
+def test_antialias_looks_at_all_that_lies_under_a_pixel():
+    x = relax.Var("x", relax.TensorStructInfo((4,), "float32"))
+    for exclude, want in ((0, [0.0, 4.0]), (1, [0.0, 24 / 7])):
+        call = resize(x, (2,), antialias=True, cubic_exclude=exclude)
+        np.testing.assert_allclose(value(call, x, [0, 0, 0, 8]), want, rtol=1e-6)
+
+
+def test_what_does_not_fit_is_cut_off_behind_or_on_both_sides():
+    x = relax.Var("x", relax.TensorStructInfo((4,), "float32"))
+    for mode, want in (("half_pixel", 7 / 6), ("half_pixel_symmetric", 1.5)):
+        call = resize(x, (1,), scales=(0.3,), coordinate_transformation_mode=mode)
+        np.testing.assert_allclose(value(call, x, [0, 1, 2, 3]), [want], rtol=1e-6)
 
 
 def test_linear_doubling_is_what_paper_and_pencil_say():
@@ -296,6 +345,11 @@ def test_mistakes_are_told():
                 "rounding_method: wanted one of round",
             ),
             (lambda: resize2d(x, (2, 2), roi=(1, 2)), "roi: wanted 4 numbers"),
+            (lambda: resize(x, (2, 2)), "size: wanted 4 dimensions, one for each axis"),
+            (lambda: resize(x, (2,), (3,), scales=(0,)), "scales: wanted numbers above 0"),
+            (lambda: resize(x, (2,), (3,), roi=(0, 1, 2)), "roi: wanted 1 begins and 1 ends"),
+            (lambda: resize(x, (2,), (4,)), "axes: wanted -4 to 3 for 4 dimensions, got 4"),
+            (lambda: resize(empty, (2,), (2,)), "size: wanted 0 along axis 2, where data is empty"),
             (lambda: resize2d(x, (2, 2), layout="NWC"), "layout: wanted the axes NCHW"),
             (lambda: resize2d(empty, (2, 2)), "size: wanted 0 along H, where data is empty"),
             (lambda: resize2d(x, (2, 2), out_dtype="bool"), "out_dtype: wanted a number's dtype"),

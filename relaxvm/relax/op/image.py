@@ -1,91 +1,43 @@
-"""Pictures at other sizes and places: resize2d, grid_sample. The formulas are in sampling.py."""
+"""Pictures at other sizes and places: resize, resize2d, grid_sample. Their formulas are in
+resizing.py and sampling.py.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ... import tir
 from ...base import DataType, StructInfoError
-from ...ir import GE, GT, LT, And, IntImm, PrimExpr, Select, cast, const
+from ...ir import GE, LT, PrimExpr, cast, const
 from ...te import Tensor
 from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
 from ..rules import Ops
 from ..struct_info import Expr, StructInfo
 from .faces import prepared
-from .infer import FLOAT, NUMBER, dtype_of, shape_argument, shaped, tensor, tensor_of
+from .infer import (
+    FLOAT,
+    NUMBER,
+    axes_of,
+    dtype_of,
+    known_sizes,
+    shape_argument,
+    shaped,
+    tensor,
+    tensor_of,
+)
 from .lower import te_lower
-from .meaning import value_dtype
 from .nn.layout import Layout, layout_of
 from .nn.window import static
 from .record import Shape, op
-from .sampling import NUMPY, TE, Tap, cubic_taps, f64, linear_taps, sample_taps, weighted
+from .resizing import Along, check_words, resize_numpy, resize_te
+from .sampling import NUMPY, TE, f64, sample_taps, weighted
 from .sizes import want_equal
 
-# -- resize2d -------------------------------------------------------------------------------------
-
-_METHODS = ("nearest_neighbor", "linear", "cubic")
-_MODES = (
-    "half_pixel",
-    "align_corners",
-    "asymmetric",
-    "pytorch_half_pixel",
-    "tf_half_pixel_for_nn",
-    "tf_crop_and_resize",
-)
-_ROUNDINGS: dict[str, Callable[[Any, Any], Any]] = {
-    "round": lambda x, f: f.ceil(x - 0.5),
-    "round_prefer_floor": lambda x, f: f.ceil(x - 0.5),
-    "round_prefer_ceil": lambda x, f: f.floor(x + 0.5),
-    "floor": lambda x, f: f.floor(x),
-    "ceil": lambda x, f: f.ceil(x),
-}
-
-
-def _coordinate(x: Any, size: Any, out: Any, mode: str, roi: tuple[float, float], f: Any) -> Any:
-    """Where output place `x` of `out` lies among `size` input places; all are float64."""
-    several = out > 1.0
-    gaps = f.where(several, out - 1.0, 1.0)
-    if mode == "asymmetric":
-        return x * size / out
-    if mode == "align_corners":
-        return f.where(several, x * (size - 1.0) / gaps, 0.0)
-    if mode == "tf_crop_and_resize":
-        begin, end = roi
-        inside = x * ((size - 1.0) * (end - begin)) / gaps + (size - 1.0) * begin
-        return f.where(several, inside, (size - 1.0) * (0.5 * (begin + end)))
-    centre = (x * 2.0 + 1.0) * size / (out * 2.0)
-    if mode == "tf_half_pixel_for_nn":
-        return centre
-    if mode == "pytorch_half_pixel":
-        return f.where(several, centre - 0.5, 0.0)
-    return centre - 0.5
-
-
-def axis_taps(
-    x: Any, size: Any, out: Any, roi: tuple[float, float], attrs: dict[str, Any], f: Any
-) -> tuple[list[Tap], Any]:
-    """The input places that output place `x` is made of, and whether it is inside (None: it is)."""
-    mode = attrs["coordinate_transformation_mode"]
-    place = _coordinate(x, size, out, mode, roi, f)
-    inside = None
-    if mode == "tf_crop_and_resize":
-        inside = f.both(place >= 0.0, place <= size - 1.0)
-    if attrs["method"] == "nearest_neighbor":
-        usual = "round" if mode == "align_corners" else "floor"
-        taps = [Tap(_ROUNDINGS[attrs["rounding_method"] or usual](place, f), None)]
-    elif attrs["method"] == "linear":
-        taps = linear_taps(place, f)
-    else:
-        taps = cubic_taps(place, attrs["cubic_alpha"], f)
-        if attrs["cubic_exclude"]:
-            kept = [f.where(f.both(i >= 0.0, i <= size - 1.0), w, 0.0) for i, w, _ in taps]
-            total = kept[0] + kept[1] + kept[2] + kept[3]
-            taps = [Tap(tap.place, w / total) for tap, w in zip(taps, kept)]
-    return [Tap(f.minimum(f.maximum(i, 0.0), size - 1.0), w) for i, w, _ in taps], inside
+# -- resize ---------------------------------------------------------------------------------------
 
 
 def resize_settings(
@@ -95,31 +47,25 @@ def resize_settings(
     rounding: str = "round",
 ) -> None:
     """Attributes of resize2d checked; `values` is changed to hold them in one form."""
-    for name, value, known in (
-        ("method", method, _METHODS),
-        ("coordinate_transformation_mode", mode, _MODES),
-        ("rounding_method", rounding, ("", *_ROUNDINGS)),
-    ):
-        if value not in known:
-            raise StructInfoError(
-                f"{name}: wanted one of {', '.join(filter(None, known))}, got {value!r}"
-            )
+    check_words(method, mode, rounding)
     roi = values["roi"]
-    if roi is None:
-        roi = (0.0, 0.0, 0.0, 0.0)
     roi = (roi,) * 4 if isinstance(roi, (int, float)) else roi
-    good = isinstance(roi, tuple) and len(roi) == 4 and all(type(v) in (int, float) for v in roi)
-    if not (good and all(map(math.isfinite, roi))):
-        raise StructInfoError(
-            f"roi: wanted 4 numbers (start_h, start_w, end_h, end_w), got {values['roi']!r}"
-        )
-    values["roi"] = tuple(map(float, roi))
+    values["roi"] = _numbers(roi, 4, "roi", "4 numbers (start_h, start_w, end_h, end_w)")
     size = values.get("size")
     if isinstance(size, (int, PrimExpr, PrimValue)):
         size = (size, size)
     if isinstance(size, tuple):
         size = size * 2 if len(size) == 1 else size
         values["size"] = ShapeExpr(tuple(v.value if isinstance(v, PrimValue) else v for v in size))
+
+
+def _numbers(value: Any, count: int, name: str, wanted: str) -> tuple[float, ...]:
+    """Finite numbers, given as a tuple of `count`; None is zeros."""
+    numbers = (0.0,) * count if value is None else value
+    good = isinstance(numbers, tuple) and len(numbers) == count
+    if not (good and all(type(v) in (int, float) and math.isfinite(v) for v in numbers)):
+        raise StructInfoError(f"{name}: wanted {wanted}, got {value!r}")
+    return tuple(map(float, numbers))
 
 
 def resize_layout(layout: Any) -> Layout:
@@ -129,95 +75,24 @@ def resize_layout(layout: Any) -> Layout:
     return lay
 
 
-def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
-    lay = resize_layout(attrs["layout"])
-    have = lay.sizes(data.shape)
-    sizes = {**have, "H": size[0], "W": size[1]}
-    dtype = DataType(attrs["out_dtype"] or data.dtype)
-    wide = "float32" if data.dtype.is_float and data.dtype.bits < 64 else "float64"
-    top, left, bottom, right = attrs["roi"]
-    some = [GT(have[a], const(0, "int64")) for a in "HW" if not isinstance(have[a], IntImm)]
-
-    def value(i: dict[str, PrimExpr]) -> PrimExpr:
-        rows, in_y = axis_taps(f64(i["H"]), f64(have["H"]), f64(size[0]), (top, bottom), attrs, TE)
-        columns, in_x = axis_taps(
-            f64(i["W"]), f64(have["W"]), f64(size[1]), (left, right), attrs, TE
-        )
-
-        def pixel(y: PrimExpr, x: PrimExpr) -> PrimExpr:
-            place = {**i, "H": cast("int64", y), "W": cast("int64", x)}
-            read = data(*lay.index(place))
-            # A symbolic size may turn out 0: there is no pixel to read then.
-            return tir.if_then_else(tir.all(*some), read, const(0, read.dtype)) if some else read
-
-        if rows[0][1] is None:
-            value_of = cast(dtype, pixel(rows[0][0], columns[0][0]))
-        else:
-            value_of = cast(dtype, weighted(rows, columns, pixel, wide))
-        if in_y is None:
-            return value_of
-        return Select(And(in_y, in_x), value_of, _fill(attrs["extrapolation_value"], dtype))
-
-    return lay.compute(sizes, value, "resize")
-
-
-def _fill(value: float, dtype: DataType) -> PrimExpr:
-    return cast(dtype, const(value, "float64"))
-
-
-def _as_dtype(x: np.ndarray, kind: np.dtype) -> np.ndarray:
-    """Floats as `kind`; as integers toward zero, the nearest there is for what does not fit."""
-    if kind.kind == "f":
-        return x.astype(kind)
-    limits = np.iinfo(kind)
-    if kind.itemsize == 8:
-        return np.clip(np.trunc(x), float(limits.min), np.nextafter(float(limits.max), 0)).astype(
-            kind
-        )
-    return np.clip(np.trunc(x), limits.min, limits.max).astype(kind)
-
-
-def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.ndarray:
-    lay = resize_layout(attrs["layout"])
-    x = lay.to_plain(data, "NCHW")
-    out_dtype = attrs["out_dtype"]
-    kind = x.dtype if out_dtype is None else value_dtype(out_dtype)
+def plan_of(lay: Layout, size: Sequence[Any], attrs: Any) -> list[Along]:
+    """How the axes H and W are resized."""
     top, left, bottom, right = attrs["roi"]
     ends = ((top, bottom), (left, right))
-    taps, inside = [], []
-    for k in range(2):
-        places = np.arange(size[k], dtype="float64")
-        pair = axis_taps(
-            places, np.float64(x.shape[2 + k]), np.float64(size[k]), ends[k], attrs, NUMPY
-        )
-        taps.append([(np.broadcast_to(i, places.shape).astype("int64"), w) for i, w, _ in pair[0]])
-        inside.append(pair[1])
-    (rows, columns), shape = taps, (*x.shape[:2], *size)
-    if 0 in x.shape[2:] or 0 in size:
-        out = np.zeros(shape, kind)
-    elif rows[0][1] is None:
-        out = x[:, :, rows[0][0]][:, :, :, columns[0][0]]
-        whole = x.dtype == kind or (x.dtype.kind in "iu" and kind.kind in "iu")
-        out = out.astype(kind) if whole else _as_dtype(out, kind)
-    else:
-        total: Any = None
-        for y, wy in rows:
-            row: Any = None
-            for c, wx in columns:
-                term = x[:, :, y][:, :, :, c].astype("float64") * wx
-                row = term if row is None else row + term
-            row = row * wy[:, None]
-            total = row if total is None else total + row
-        out = _as_dtype(total, kind)
-    if inside[0] is not None:
-        known = inside[0][:, None] & inside[1][None, :]
-        out = np.where(
-            known, out, _as_dtype(np.asarray(attrs["extrapolation_value"], "float64"), kind)
-        )
-    return lay.from_plain(out, "NCHW")
+    return [Along(lay.position(a), n, e) for a, n, e in zip("HW", size, ends)]
 
 
-def _resize_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
+def _resize2d_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
+    plan = plan_of(resize_layout(attrs["layout"]), size, attrs)
+    return resize_te(data, plan, DataType(attrs["out_dtype"] or data.dtype), attrs)
+
+
+def _resize2d_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.ndarray:
+    plan = plan_of(resize_layout(attrs["layout"]), size, attrs)
+    return resize_numpy(data, plan, attrs["out_dtype"], attrs)
+
+
+def _resize2d_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
     data, attrs = call.args[0], dict(call.attrs)
     info: Any = data.struct_info
     del attrs["out_dtype"], attrs["extrapolation_value"]
@@ -226,7 +101,7 @@ def _resize_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
 
 
 @prepared(resize_settings)
-@op("image.resize2d", _resize_numpy, te_lower(_resize_te), _resize_grad)
+@op("image.resize2d", _resize2d_numpy, te_lower(_resize2d_te), _resize2d_grad)
 def resize2d(
     data: Expr,
     size: Shape,
@@ -270,6 +145,90 @@ def resize2d(
             raise StructInfoError(f"size: wanted 0 along {axis}, where data is empty; got {wanted}")
         sizes[axis] = wanted
     return shaped(info, lay.shape(sizes), dtype)
+
+
+def _plan(size: Sequence[Any], ndim: int, attrs: Any) -> list[Along]:
+    axes = axes_of(attrs["axes"], ndim, "axes")
+    count = len(axes)
+    roi = _numbers(attrs["roi"], 2 * count, "roi", f"{count} begins and {count} ends")
+    scales: Any = (None,) * count
+    if attrs["scales"] is not None:
+        scales = _numbers(attrs["scales"], count, "scales", f"{count} numbers")
+        if min(scales, default=1.0) <= 0.0:
+            raise StructInfoError(f"scales: wanted numbers above 0, got {attrs['scales']}")
+    ways = map(Along, axes, size, zip(roi[:count], roi[count:]), scales)
+    return sorted(ways, key=lambda w: w.axis)
+
+
+def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
+    plan = _plan(size, data.ndim, attrs)
+    return resize_te(data, plan, DataType(attrs["out_dtype"] or data.dtype), attrs)
+
+
+def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.ndarray:
+    return resize_numpy(data, _plan(size, data.ndim, attrs), attrs["out_dtype"], attrs)
+
+
+def _resize_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
+    """Along each axis it is a product with a matrix: the matrix is what becomes of the unit one."""
+    data, attrs = call.args[0], dict(call.attrs)
+    info, dims = tensor_of(data), known_sizes(data)
+    g = gy if tensor_of(gy).dtype is info.dtype else ops.astype(gy, info.dtype)
+    size = shape_argument(call.args[1], "size").values
+    attrs.update(extrapolation_value=0.0, out_dtype=None, axes=(1,))
+    for way in _plan(size, info.ndim, call.attrs):
+        attrs.update(scales=None if way.scale is None else (way.scale,), roi=way.roi)
+        unit = ops.eye(dims[way.axis], dtype=info.dtype)
+        matrix = ops.permute_dims(ops.image.resize(unit, ShapeExpr([way.out]), **attrs))
+        last = [k for k in range(info.ndim) if k != way.axis] + [way.axis]
+        turned = ops.matmul(ops.permute_dims(g, axes=last), matrix)
+        g = ops.permute_dims(turned, axes=[last.index(k) for k in range(info.ndim)])
+    return g, None
+
+
+@op("image.resize", _resize_numpy, te_lower(_resize_te), _resize_grad)
+def resize(
+    data: Expr,
+    size: Shape,
+    axes: Any = None,
+    scales: Any = None,
+    roi: Any = None,
+    method: str = "linear",
+    coordinate_transformation_mode: str = "half_pixel",
+    rounding_method: str = "round",
+    cubic_alpha: float = -0.75,
+    cubic_exclude: int = 0,
+    extrapolation_value: float = 0.0,
+    antialias: bool = False,
+    out_dtype: str | DataType | None = None,
+) -> StructInfo:
+    """A tensor of another size along `axes` (None: all), as ONNX's Resize has it.
+
+    size       of the result along each of the axes
+    scales     by how much each is taken to grow, where that is not the quotient of the sizes: what
+               `size` is less than size * scale is cut off behind
+    roi        of "tf_crop_and_resize": the begins of all axes, then the ends, from 0 to 1
+    coordinate_transformation_mode  as `resize2d`'s, or "half_pixel_symmetric", in which what is cut
+               off is cut off on both sides
+    antialias  where an axis shrinks, "linear" and "cubic" look at all that lies under a pixel of
+               the result
+    Other attributes are `resize2d`'s. Raises StructInfoError for other words, and for an empty axis
+    that is to become one that is not.
+    """
+    check_words(method, coordinate_transformation_mode, rounding_method)
+    info = tensor(data, "data", NUMBER)
+    dtype = info.dtype if out_dtype is None else dtype_of(out_dtype, "out_dtype", NUMBER)
+    dims, wanted = list(info.dims), shape_argument(size, "size").values
+    count = len(axes_of(axes, info.ndim, "axes"))
+    if len(wanted) != count:
+        raise StructInfoError(f"size: wanted {count} dimensions, one for each axis; got {size}")
+    for way in _plan(wanted, info.ndim, {"axes": axes, "roi": roi, "scales": scales}):
+        if static(dims[way.axis]) == 0 and static(way.out) != 0:
+            raise StructInfoError(
+                f"size: wanted 0 along axis {way.axis}, where data is empty; got {way.out}"
+            )
+        dims[way.axis] = way.out
+    return shaped(info, dims, dtype)
 
 
 # -- grid_sample ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Pictures between their pixels: the formulas of resize2d, grid_sample and its backward pass.
+"""Pictures between their pixels: the formulas of resizing, grid_sample and its backward pass.
 
 Each is written once, for numpy arrays and for scalar expressions: `NUMPY` and `TE` say what its
 words are. Coordinates are computed in float64 in one order of operations, so that "nearest" is the
@@ -54,16 +54,25 @@ def linear_taps(place: Any, f: Any) -> list[Tap]:
     return [Tap(low, 1.0 - part, -1.0), Tap(low + 1.0, part, 1.0)]
 
 
+def _far(d: Any, a: float) -> Any:
+    """The cubic spline of coefficient `a` from 1 to 2."""
+    return ((d * a - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
+
+
+def _near(d: Any, a: float) -> Any:
+    """The cubic spline of coefficient `a` from 0 to 1."""
+    return (d * (a + 2.0) - (a + 3.0)) * d * d + 1.0
+
+
+def cubic_weight(d: Any, a: float, f: Any) -> Any:
+    """The cubic spline of coefficient `a` at the distance `d`."""
+    return f.where(d <= 1.0, _near(d, a), f.where(d < 2.0, _far(d, a), 0.0))
+
+
 def cubic_taps(place: Any, a: float, f: Any) -> list[Tap]:
     """The four places around `place`, by the cubic spline of coefficient `a`."""
     low = f.floor(place)
     t = place - low
-
-    def far(d: Any) -> Any:
-        return ((d * a - 5.0 * a) * d + 8.0 * a) * d - 4.0 * a
-
-    def near(d: Any) -> Any:
-        return (d * (a + 2.0) - (a + 3.0)) * d * d + 1.0
 
     def far_slope(d: Any) -> Any:
         return (d * (3.0 * a) - 10.0 * a) * d + 8.0 * a
@@ -71,7 +80,7 @@ def cubic_taps(place: Any, a: float, f: Any) -> list[Tap]:
     def near_slope(d: Any) -> Any:
         return (d * (3.0 * (a + 2.0)) - 2.0 * (a + 3.0)) * d
 
-    weights = [far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)]
+    weights = [_far(t + 1.0, a), _near(t, a), _near(1.0 - t, a), _far(2.0 - t, a)]
     slopes = [far_slope(t + 1.0), near_slope(t), -near_slope(1.0 - t), -far_slope(2.0 - t)]
     return [Tap(low + float(k - 1), w, s) for k, (w, s) in enumerate(zip(weights, slopes))]
 

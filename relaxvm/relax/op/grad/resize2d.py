@@ -13,18 +13,14 @@ from ...expr import Call
 from ...rules import LowerBuilder, Ops
 from ...struct_info import Expr, StructInfo
 from ..faces import prepared
-from ..image import axis_taps, resize_layout, resize_settings
+from ..image import plan_of, resize_layout, resize_settings
 from ..infer import FLOAT, known_sizes, same_dtype, tensor
 from ..loops import Names, call_sums, for_each, load, store
 from ..nn.layout import Layout
 from ..record import op
+from ..resizing import Along, axis_taps
 from ..sampling import NUMPY, TE, f64
 from ..sizes import want_equal
-
-
-def _ends(attrs: Any) -> tuple[tuple[float, float], tuple[float, float]]:
-    top, left, bottom, right = attrs["roi"]
-    return (top, bottom), (left, right)
 
 
 def _numpy(output_grad: Any, data: Any, **attrs: Any) -> np.ndarray:
@@ -33,9 +29,10 @@ def _numpy(output_grad: Any, data: Any, **attrs: Any) -> np.ndarray:
     g = lay.to_plain(np.asarray(output_grad), "NCHW").astype("float64")
     shape = lay.to_plain(np.asarray(data), "NCHW").shape
     matrices = []
-    for n, m, roi in zip(shape[2:], g.shape[2:], _ends(attrs)):
+    for n, way in zip(shape[2:], plan_of(lay, g.shape[2:], attrs)):
+        m = way.out
         matrix, places = np.zeros((m, n)), np.arange(m, dtype="float64")
-        taps, inside = axis_taps(places, np.float64(n), np.float64(m), roi, attrs, NUMPY)
+        taps, inside = axis_taps(places, np.float64(n), np.float64(m), way, attrs, NUMPY)
         for place, weight, _ in taps if n else ():
             taken = np.broadcast_to(place, places.shape).astype("int64")
             share = np.ones(m) if weight is None else weight
@@ -54,15 +51,15 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
     def add(g: Buffer, x: Buffer, *, out: list[Buffer]) -> Stmt:
         (total,) = out
         have, sizes = lay.sizes(x.shape), lay.sizes(g.shape)
-        rows, columns = _ends(attrs)
+        rows, columns = plan_of(lay, [sizes[a] for a in "HW"], attrs)
 
         def row(n: PrimExpr, c: PrimExpr, i: PrimExpr) -> Stmt:
             names = Names()
-            of_row = _taps(names, i, have["H"], sizes["H"], rows, attrs)
+            of_row = _taps(names, i, have["H"], rows, attrs)
 
             def place(j: PrimExpr) -> Stmt:
                 inner = Names("u")
-                of_column = _taps(inner, j, have["W"], sizes["W"], columns, attrs)
+                of_column = _taps(inner, j, have["W"], columns, attrs)
                 grad = cast(total.dtype, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
                 return inner.within(_add(lay, total, (n, c), grad, of_row, of_column))
 
@@ -76,10 +73,10 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
 
 
 def _taps(
-    names: Names, i: PrimExpr, size: PrimExpr, out: PrimExpr, roi: Any, attrs: Any
+    names: Names, i: PrimExpr, size: PrimExpr, way: Along, attrs: Any
 ) -> tuple[list[tuple[PrimExpr, Any]], Any]:
     """The pixels of an output place along one axis with their weights, and whether it is inside."""
-    taps, inside = axis_taps(f64(i), f64(size), f64(out), roi, attrs, TE)
+    taps, inside = axis_taps(f64(i), f64(size), f64(way.out), way, attrs, TE)
     named = [
         (names.of(cast("int64", place)), None if weight is None else names.of(weight))
         for place, weight, _ in taps

@@ -10,7 +10,7 @@ from .....base import FrontendError
 from .....ir import IntImm, structural_equal
 from ....expr import const
 from ..registry import add, onnx, op
-from ..values import as_size, dims_of, dtype_of, product, shape_expr
+from ..values import as_size, dims_of, dtype_of, shape_expr
 
 
 class Window(NamedTuple):
@@ -359,86 +359,77 @@ def resize(
 ) -> Any:
     dims = dims_of(x)
     along = list(range(len(dims))) if axes is None else [a % len(dims) for a in axes]
-    if antialias or keep_aspect_ratio_policy != "stretch":
-        raise node.error("antialias and keep_aspect_ratio_policy are not imported yet")
-    if coordinate_transformation_mode == "half_pixel_symmetric":
-        raise node.error("half_pixel_symmetric is not imported yet; relax.op has no such mode")
-    target = list(dims)
-    if scales is None and sizes is None:
-        raise node.error("wanted scales or sizes")
+    factors: Any = None
     if sizes is not None and getattr(dims_of(sizes)[0], "value", None) != 0:
-        for axis, size in zip(along, node.sizes(sizes, "sizes")):
-            target[axis] = size
+        target = list(node.sizes(sizes, "sizes"))
+        if keep_aspect_ratio_policy != "stretch":
+            target, factors = _in_proportion(
+                node, [dims[k] for k in along], target, keep_aspect_ratio_policy, sizes, x
+            )
+    elif scales is not None:
+        factors = [float(f) for f in node.known(scales, "scales").reshape(-1)]
+        target = [_scaled(dims[k], f) for k, f in zip(along, factors)]
     else:
-        factors = node.known(scales, "scales").astype("float64").reshape(-1)
-        for axis, factor in zip(along, factors):
-            target[axis] = _scaled(dims[axis], float(factor))
-    roi_of = [(0.0, 0.0)] * len(dims)
+        raise node.error("wanted scales or sizes")
+    ends = [(0.0, 0.0)] * len(along)
     if coordinate_transformation_mode == "tf_crop_and_resize":
-        ends = node.known(roi, "roi").astype("float64").reshape(2, -1)
-        for k, axis in enumerate(along):
-            roi_of[axis] = float(ends[0, k]), float(ends[1, k])
-    changed = [
-        i
-        for i, (a, b) in enumerate(zip(dims, target))
-        if not structural_equal(a, as_size(b)) or roi_of[i] not in ((0.0, 0.0), (0.0, 1.0))
+        begins = node.known(roi, "roi").astype("float64").reshape(2, -1)
+        ends = [(float(a), float(b)) for a, b in begins.T]
+    ways = [
+        (k, size, end, None if factors is None else factors[i])
+        for i, (k, size, end) in enumerate(zip(along, target, ends))
+        if not structural_equal(dims[k], as_size(size))
+        or end not in ((0.0, 0.0), (0.0, 1.0))
+        or (factors is not None and factors[i] != 1.0)
     ]
-    if len(changed) > 2 and mode != "nearest" and not dtype_of(x).is_float:
-        raise node.error("integers are interpolated along two axes at most yet")
-    # Interpolation is done along one axis after the other: two at a time is what relax.op has.
-    for pair in (changed[i : i + 2] for i in range(0, len(changed), 2)):
-        first, second = pair if len(pair) == 2 else (_another(pair[0], len(dims)), pair[0])
-        region = tuple(
-            roi_of[i][e] if i in pair else float(e) for e in (0, 1) for i in (first, second)
-        )
-        settings = (
-            {"nearest": "nearest_neighbor"}.get(mode, mode),
-            coordinate_transformation_mode,
-            nearest_mode if mode == "nearest" else "",
-            cubic_coeff_a,
-            exclude_outside,
-            extrapolation_value,
-        )
-        x = node.emit(_resized(x, first, second, target, region, settings))
-    return x
-
-
-def _another(axis: int, rank: int) -> int:
-    """An axis beside `axis`."""
-    if rank < 2:
-        raise FrontendError("a resize of one dimension alone is not imported yet")
-    return axis - 1 if axis else 1
-
-
-def _resized(x: Any, first: int, second: int, target: Any, roi: Any, settings: Any) -> Any:
-    """`x` with other sizes along two axes, which are brought to the end and back."""
-    rank = len(dims_of(x))
-    order = [*(i for i in range(rank) if i not in (first, second)), first, second]
-    dims = [dims_of(x)[i] for i in order]
-    pictures = op.permute_dims(x, tuple(order)) if order != list(range(rank)) else x
-    pictures = op.reshape(pictures, shape_expr([1, product(dims[:-2]), *dims[-2:]]))
-    size = shape_expr([target[first], target[second]])
-    y = op.image.resize2d(pictures, size, roi, "NCHW", *settings)
-    y = op.reshape(y, shape_expr([*dims[:-2], target[first], target[second]]))
-    back = tuple(int(i) for i in np.argsort(order))
-    return op.permute_dims(y, back) if order != list(range(rank)) else y
+    if not ways:
+        return x
+    exact = factors is None or all(_is_quotient(dims[k], size, f) for k, size, _, f in ways)
+    return op.image.resize(
+        x,
+        shape_expr([w[1] for w in ways]),
+        tuple(w[0] for w in ways),
+        None if exact else tuple(w[3] for w in ways),
+        (*(w[2][0] for w in ways), *(w[2][1] for w in ways)),
+        {"nearest": "nearest_neighbor"}.get(mode, mode),
+        coordinate_transformation_mode,
+        nearest_mode if mode == "nearest" else "",
+        cubic_coeff_a,
+        exclude_outside,
+        extrapolation_value,
+        bool(antialias),
+    )
 
 
 def _scaled(size: Any, factor: float) -> Any:
     """floor(size * factor)."""
+    if factor == 1.0:
+        return size
+    above, below = factor.as_integer_ratio()
+    return size.value * above // below if isinstance(size, IntImm) else size * above // below
+
+
+def _is_quotient(size: Any, target: Any, factor: Any) -> bool:
+    """Whether `target` is exactly `factor` times `size`."""
     if isinstance(size, IntImm):
-        target = int(np.floor(size.value * factor))
-        if target != size.value * factor:
-            raise FrontendError(
-                f"scales: {size.value} times {factor} is no whole number, which makes steps other "
-                "than the sizes' quotient; relax.op's resize2d takes no scales"
-            )
-        return target
-    if factor == int(factor):
-        return size * int(factor)
-    if 1 / factor == int(1 / factor):
-        return size // int(1 / factor)
-    raise FrontendError(f"scales: {size} times {factor} is no expression of sizes")
+        return bool(getattr(target, "value", target) == size.value * factor)
+    return bool(factor == int(factor))
+
+
+def _in_proportion(
+    node: Any, dims: list[Any], target: list[Any], policy: str, *sources: Any
+) -> tuple[list[int], list[float]]:
+    """Sizes and factors that keep proportions: none larger, or none smaller, than `target`."""
+    have, wanted = ([d.value for d in s if isinstance(d, IntImm)] for s in (dims, target))
+    if len(have) < len(dims) or len(wanted) < len(dims):
+        raise node.needs(f"sizes and its data's (keep_aspect_ratio_policy {policy})", *sources)
+    choose = {"not_larger": min, "not_smaller": max}.get(policy)
+    if choose is None:
+        raise node.error(
+            f"keep_aspect_ratio_policy: wanted stretch, not_larger or not_smaller, got {policy!r}"
+        )
+    factor = choose(w / h for w, h in zip(wanted, have))
+    return [int(factor * h + 0.5) for h in have], [factor] * len(have)
 
 
 @onnx("Upsample", since=9)
