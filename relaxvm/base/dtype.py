@@ -16,7 +16,7 @@ import numpy as np
 from .errors import DTypeError
 
 DataTypeKind: TypeAlias = Literal[
-    "int", "uint", "float", "bfloat", "bool", "handle", "void",
+    "int", "uint", "float", "bfloat", "bool", "handle", "void", "string",
     "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
     "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
 ]  # fmt: skip
@@ -48,6 +48,8 @@ _WIDTHS = {
     "float": (16, 32, 64),
     "bfloat": (16,),
 }
+# Kinds that are their own names.
+_BITS = {"bool": 1, "handle": 64, "string": 64, "void": 0}
 _MAX_LANES = 65536
 
 
@@ -73,9 +75,9 @@ class DataTypeCode(enum.IntEnum):
 class DataType(str):
     """A scalar type such as ``"float32"``, or a vector of `lanes` of them (``"float32x4"``).
 
-    kind   "int", "uint", "float", "bfloat", "bool", "handle", "void", or the name of an 8-bit
-           floating type
-    bits   bits of one lane (bool is 1, handle 64, void 0)
+    kind   "int", "uint", "float", "bfloat", "bool", "handle", "void", "string", or the name of an
+           8-bit floating type
+    bits   bits of one lane (bool is 1, handle and string, a reference, 64, void 0)
     lanes  1 for a scalar
     """
 
@@ -107,9 +109,7 @@ class DataType(str):
             short = cls._table[name] = cls(_SHORT[name])
             return short
         kind, bits, lanes = cls._parse(name)
-        canonical = (
-            kind if kind in ("bool", "handle", "void") or kind in FLOAT8_TYPES else f"{kind}{bits}"
-        )
+        canonical = kind if kind in _BITS or kind in FLOAT8_TYPES else f"{kind}{bits}"
         element = cls._table.get(canonical)
         if element is None:
             element = cls._intern(canonical, kind, bits, 1)
@@ -134,10 +134,10 @@ class DataType(str):
     @staticmethod
     def _parse(name: str) -> tuple[str, int, int]:
         head, _, tail = name.partition("x")
-        if head in ("bool", "handle", "void") or name == "":
+        if head in _BITS or name == "":
             lanes = int(tail) if tail.isdigit() else (1 if not tail else 0)
             if 1 <= lanes <= _MAX_LANES and (head == "bool" or lanes == 1):
-                return (head or "void", {"bool": 1, "handle": 64}.get(head, 0), lanes)
+                return (head or "void", _BITS[head or "void"], lanes)
         match = _PATTERN.fullmatch(name)
         if match:
             kind, bits, lanes = match[1], int(match[2]), int(match[3] or 1)
@@ -149,7 +149,7 @@ class DataType(str):
         raise DTypeError(
             f"unknown dtype {name!r}: wanted bool, int8..int64, uint8..uint64, float16, bfloat16, "
             "float32, float64, float8_e4m3fn and its kin, "
-            "handle or void, with an optional lane count such as float32x4"
+            "string, handle or void, with an optional lane count such as float32x4"
         )
 
     def with_lanes(self, lanes: int) -> DataType:
@@ -186,6 +186,11 @@ class DataType(str):
         return self.kind == "handle"
 
     @property
+    def is_string(self) -> bool:
+        """Whether values are text: moved and compared, but by nothing native."""
+        return self.kind == "string"
+
+    @property
     def is_bfloat(self) -> bool:
         return self.kind == "bfloat"
 
@@ -195,7 +200,11 @@ class DataType(str):
 
     @property
     def type_code(self) -> DataTypeCode:
-        """The number of `kind`; void is a handle of no bits, as in TVM."""
+        """The number of `kind`; void is a handle of no bits, as in TVM. Raises DTypeError for
+        strings, which no other library takes.
+        """
+        if self.is_string:
+            raise DTypeError("string: DLPack has no such type")
         return DataTypeCode["HANDLE" if self.kind == "void" else self.kind.upper()]
 
     @property
@@ -237,8 +246,11 @@ def to_numpy_dtype(text: str) -> np.dtype:
 
     bfloat16 and floats of 8 bits, which numpy lacks, are stored as their bits in uint16 and in raw
     bytes. Nothing else is stored as the latter, so that native code takes it for nothing else.
+    Strings are Python objects.
     """
     element = DataType(text).element
+    if element.is_string:
+        return np.dtype(object)
     if element.is_bits:
         return np.dtype("uint16" if element.kind == "bfloat" else "V1")
     if element.kind in ("handle", "void"):
@@ -356,7 +368,7 @@ def promote(a: DataType, b: DataType) -> DataType:
     x, y = a.element, b.element
     if x is y:
         return x.with_lanes(lanes)
-    if x.kind in ("handle", "void") or y.kind in ("handle", "void"):
+    if not {x.kind, y.kind}.isdisjoint(("handle", "void", "string")):
         raise DTypeError(f"cannot combine {a} with {b}")
     if x.is_float or y.is_float:
         if x.is_float and y.is_float:

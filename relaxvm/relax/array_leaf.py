@@ -5,6 +5,7 @@ all NaNs are one.
 from __future__ import annotations
 
 import hashlib
+import json
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from ..runtime import array as as_array
 
 
 def _array_bytes(data: NDArray) -> bytes:
+    if data.dtype.is_string:
+        return json.dumps(data.numpy().reshape(-1).tolist()).encode()
     values = np.ascontiguousarray(data.numpy())
     return values.astype(values.dtype.newbyteorder("<"), copy=False).tobytes()
 
@@ -27,6 +30,8 @@ def _array_to_plain(data: NDArray) -> tuple[Any, ...]:
 def _array_from_plain(plain: Any) -> NDArray:
     dtype, shape, content = plain
     storage = to_numpy_dtype(dtype)
+    if storage.hasobject:
+        return as_array(np.array(json.loads(content), object).reshape(shape), dtype=dtype)
     values = np.frombuffer(content, storage.newbyteorder("<")).astype(storage, copy=False)
     return as_array(values.reshape(shape), dtype=dtype)
 

@@ -68,6 +68,7 @@ from .kernel import NativeCode as NativeCode
 from .kv_cache import KVCache as KVCache
 from .library import LIBRARY as LIBRARY
 from .library import library as library
+from .library import operator_text as operator_text
 from .limits import Limits as Limits
 from .module import Module as Module
 from .native import KernelFunction as KernelFunction
@@ -106,6 +107,9 @@ from .sinfo import TensorInfo as TensorInfo
 from .sinfo import TupleInfo as TupleInfo
 from .sinfo import info_from_plain as info_from_plain
 from .sinfo import info_to_plain as info_to_plain
+from .strings import numbers_to_strings as numbers_to_strings
+from .strings import strings_of as strings_of
+from .strings import strings_to_numbers as strings_to_numbers
 from .threads_ir import GRAIN as GRAIN
 from .trampoline import release_elements as release_elements
 from .verify import DYNAMIC as DYNAMIC

@@ -1,12 +1,13 @@
 """The values a program may hold as constants, and how a file stores them.
 
-tensor NDArray · shape ShapeTuple · text str · dtype DataType · int · float · bool · info (struct
-info as data) · dim (a postfix program of `dims`, wrapped in `DimProgram`).
+tensor NDArray (strings: one of text) · shape ShapeTuple · text str · dtype DataType · int · float ·
+bool · info (struct info as data) · dim (a postfix program of `dims`, wrapped in `DimProgram`).
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import operator
 import struct
 from collections.abc import Callable
@@ -88,6 +89,8 @@ def constant_key(value: Any) -> object:
         return (kind, value)
     if value.nbytes > _HASHED_BYTES:
         return (kind, id(value))
+    if value.dtype.is_string:
+        return (kind, value.shape, *value._array.reshape(-1))
     content = np.ascontiguousarray(value._array).tobytes()
     return (kind, value.dtype, value.shape, hashlib.blake2b(content, digest_size=16).digest())
 
@@ -128,6 +131,8 @@ def constant_to_plain(value: Any) -> list[Any]:
     appends.
     """
     kind = _KINDS[type(value)]
+    if is_strings(value):
+        return ["strings", list(value.shape), value._array.reshape(-1).tolist()]
     if kind == "tensor":
         return [kind, str.__str__(value.dtype), list(value.shape)]
     if kind == "shape":
@@ -137,6 +142,11 @@ def constant_to_plain(value: Any) -> list[Any]:
     if kind == "dim":
         return [kind, dim_to_plain(value.dim)]
     return [kind, str.__str__(value) if isinstance(value, str) else value]
+
+
+def is_strings(value: Any) -> bool:
+    """Whether a constant is a tensor of text, which a file holds beside its shape."""
+    return type(value) is NDArray and value.dtype.is_string
 
 
 def tensor_data(value: NDArray) -> np.ndarray:
@@ -156,6 +166,8 @@ def constant_from_plain(plain: object, view: Callable[[Any], np.ndarray]) -> Any
     kind, data = plain[0], plain[1]
     if kind == "tensor":
         return _tensor_from_plain(plain, view)
+    if kind == "strings":
+        return _strings_from_plain(plain)
     if len(plain) != 2:
         raise LoadError(f"constant: wanted 2 fields, got {len(plain)}")
     try:
@@ -217,6 +229,21 @@ def _tensor_from_plain(plain: list[Any], view: Callable[[Any], np.ndarray]) -> N
     elif array.dtype is not storage:
         array = array.view(storage)
     return wrap_unchecked(array, dtype, cpu())
+
+
+def _strings_from_plain(plain: list[Any]) -> NDArray:
+    shape: Any
+    texts: Any
+    shape, texts = plain[1:] if len(plain) == 3 else (None, None)
+    if not (_is_list_of(int, shape) and _is_list_of(str, texts) and len(shape) <= MAX_NDIM):
+        raise LoadError("constant: a tensor of strings has a shape and a list of text")
+    if min(shape, default=0) < 0 or math.prod(shape) != len(texts):
+        raise LoadError(f"constant: {len(texts)} strings are no tensor of shape {tuple(shape)}")
+    return wrap_unchecked(np.array(texts, object).reshape(shape), DataType("string"), cpu())
+
+
+def _is_list_of(kind: type, plain: Any) -> bool:
+    return type(plain) is list and all(type(each) is kind for each in plain)
 
 
 def integer(value: Any, what: str) -> int:

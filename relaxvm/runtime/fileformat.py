@@ -31,6 +31,7 @@ from .constants import (
     ALIGNMENT,
     constant_from_plain,
     constant_to_plain,
+    is_strings,
     tensor_data,
 )
 from .files import open_document
@@ -85,7 +86,7 @@ def pieces(program: Program, sign: bool = True) -> Iterator[Any]:
             continue
         yield out(packer.pack_array_header(len(program.constants)))
         for value in program.constants:
-            if type(value) is not NDArray:
+            if type(value) is not NDArray or is_strings(value):
                 yield out(packer.pack(constant_to_plain(value)))
                 continue
             plain, data = constant_to_plain(value), tensor_data(value)

@@ -7,12 +7,15 @@ float32. A function that fills outputs gets them last.
 
 from __future__ import annotations
 
+import functools
+import importlib
+import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
 
-from ..base import VMTypeError, VMValueError, float32_to_bfloat16
+from ..base import DataType, VMTypeError, VMValueError, float32_to_bfloat16
 from .ndarray import NDArray, array
 from .registry import register_func
 
@@ -75,6 +78,67 @@ def fill(out: Any, values: np.ndarray, what: str) -> None:
 def result_of(values: np.ndarray, dtype: Any = None) -> NDArray:
     """A new tensor of `values`."""
     return array(np.ascontiguousarray(values).reshape(values.shape), dtype=dtype)
+
+
+# -- operators by their meaning -------------------------------------------------------------------
+
+
+def operator_text(name: str, attributes: dict[str, Any], dtypes: Any) -> str:
+    """What `vm.library.operator` is told of an operator of the graph language.
+
+    attributes  plain values, dtypes among them, and tuples of these
+    dtypes      of the result; of a tuple: of each of its tensors
+    Raises TypeError for attributes that are not plain.
+    """
+    fields = {k: _to_plain(v) for k, v in attributes.items()}
+    return json.dumps({"operator": name, "attributes": fields, "dtypes": dtypes})
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, DataType):
+        return {"dtype": str(value)}
+    return list(map(_to_plain, value)) if isinstance(value, (tuple, list)) else value
+
+
+def _from_plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return DataType(value["dtype"])
+    return tuple(map(_from_plain, value)) if isinstance(value, list) else value
+
+
+@functools.lru_cache(maxsize=1024)
+def _parsed_operator(text: str) -> tuple[str, dict[str, Any], Any]:
+    try:
+        plain = json.loads(text)
+        dtypes = plain["dtypes"]
+        wanted = [DataType(d) for d in dtypes] if isinstance(dtypes, list) else DataType(dtypes)
+        attributes = {k: _from_plain(v) for k, v in plain["attributes"].items()}
+        return str(plain["operator"]), attributes, wanted
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise VMValueError(f"operator: wanted an operator as JSON: {error!r}") from error
+
+
+@library("operator")
+def operator(text: Any, *args: Any) -> Any:
+    """An operator of the graph language, by its meaning in numpy: of values that nothing native
+    reads, which are strings. Loads the room that says what operators mean.
+
+    text  of `operator_text`
+    """
+    if type(text) is not str:
+        raise VMTypeError(f"operator: wanted text, got {type(text).__name__}")
+    name, attributes, dtypes = _parsed_operator(text)
+    meaning = importlib.import_module("relaxvm.relax.op.meaning")
+    value = meaning.run_operator(name, [_plain_value(a) for a in args], attributes)
+    if type(dtypes) is not list:
+        return result_of(np.asarray(value), dtypes)
+    return tuple(result_of(np.asarray(v), d) for v, d in zip(value, dtypes))
+
+
+def _plain_value(x: Any) -> Any:
+    if type(x) is NDArray:
+        return x._values()
+    return tuple(map(_plain_value, x)) if isinstance(x, tuple) else x
 
 
 # -- sorting --------------------------------------------------------------------------------------

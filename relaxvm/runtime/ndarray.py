@@ -43,6 +43,7 @@ from .storage import (
 from .storage import ShapeTuple as ShapeTuple
 from .storage import aligned_empty as aligned_empty
 from .storage import numpy_storage_dtype as numpy_storage_dtype
+from .strings import STRING, holds_text, numbers_to_strings, strings_of, strings_to_numbers
 
 _CPU = cpu(0)
 _BOOL = DataType("bool")
@@ -441,7 +442,7 @@ def _numbers(data: object) -> np.ndarray:
         raise VMValueError(
             f"array: cannot make an array of {type(data).__name__}: {error}"
         ) from None
-    if element_type(values.dtype) is None:
+    if not holds_text(values.dtype) and element_type(values.dtype) is None:
         raise VMTypeError(f"array: wanted numbers, got elements of {describe_dtype(values.dtype)}")
     return values
 
@@ -484,13 +485,17 @@ def _as_values(data: object, wanted: DataType) -> np.ndarray:
 def _converted(values: np.ndarray, wanted: DataType) -> np.ndarray:
     if wanted.kind == "bfloat":
         values = values.astype(np.float32)
+    if wanted.is_string:
+        return values if values.dtype == object else numbers_to_strings(values)
+    if values.dtype == object:
+        values = strings_to_numbers(values, wanted)
     if wanted.is_bits:
         return floats_to_bits(values, wanted).reshape(values.shape)
     return values.astype(to_numpy_dtype(wanted), copy=False)
 
 
 def as_ndarray(x: object) -> NDArray:
-    """`x` as an NDArray over the same memory.
+    """`x` as an NDArray over the same memory; text is copied.
 
     x  NDArray, numpy array (subclasses as their base view) or scalar, DLPack producer, or buffer
        (bytes, memoryview, array.array ...). Byte-swapped and misaligned arrays, which native code
@@ -542,6 +547,8 @@ def memory_of(x: object) -> tuple[np.ndarray, DataType]:
 
 def _numbers_in(array: np.ndarray) -> tuple[np.ndarray, DataType]:
     known = element_type(array.dtype)
+    if known is None and holds_text(array.dtype):
+        return strings_of(array), STRING
     if known is None:
         raise VMTypeError(
             f"wanted an array of numbers, got elements of {describe_dtype(array.dtype)}"

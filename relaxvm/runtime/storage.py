@@ -106,7 +106,11 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
 
 
 def aligned_empty(shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
-    """An uninitialised C-contiguous numpy array whose first element is aligned to 64 bytes."""
+    """An uninitialised C-contiguous numpy array whose first element is aligned to 64 bytes; strings
+    are empty.
+    """
+    if storage.hasobject:
+        return np.full(shape, "", object)
     size_bytes = storage.itemsize
     for extent in shape:
         size_bytes *= extent

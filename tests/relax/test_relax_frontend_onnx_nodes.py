@@ -11,7 +11,6 @@ from relaxvm.relax.frontend.onnx.backend import official_tests  # noqa: E402
 
 # What is known to fail, by the operators or the names of the tests, each with its reason.
 FAIL = {
-    "strings": r"string|strnormalizer|regex|tfidf|label_encoder",
     "element types of less than 8 bits, and e8m0": r"U?INT[24](_|$)|FLOAT4|u?int[24]$|float4|e8m0",
     "random numbers are not ONNX's": r"bernoulli|training_dropout",
     "no such operator in relax.op": (

@@ -28,7 +28,7 @@ from relaxvm.relax import op as R
 from relaxvm.relax.op import Missing, missing, op
 from relaxvm.relax.op.__main__ import as_markdown, as_text, main, records, rule_for
 from relaxvm.relax.op.infer import tensor
-from relaxvm.relax.op.lower import elementwise, te_lower
+from relaxvm.relax.op.lower import elementwise, lower_by_meaning, te_lower
 from relaxvm.relax.op.meaning import evaluate
 from relaxvm.relax.op.names import ops
 from relaxvm.script import from_source
@@ -43,9 +43,10 @@ def names(found):
 
 def computing():
     """Operators that become loops; call_tir_with_grad becomes a call_tir, and means what its loop
-    function does.
+    function does. Of those on text the meaning itself runs.
     """
-    return [r for r in records() if callable(r.lower) and r.name != "relax.call_tir_with_grad"]
+    loops = [r for r in records() if callable(r.lower) and r.lower is not lower_by_meaning]
+    return [r for r in loops if r.name != "relax.call_tir_with_grad"]
 
 
 # -- records ---------------------------------------------------------------------------------------

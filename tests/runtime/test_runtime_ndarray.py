@@ -174,14 +174,13 @@ def test_an_impossible_shape_is_a_typed_error(shape, error):
 @pytest.mark.parametrize(
     "data",
     [
-        ["a", "b"],
-        "text",
+        ["a", 1, object()],
+        ["a", None],
         [1, None],
         [object()],
         [2**70],
         [1j],
         np.array([1j]),
-        np.array(["x"]),
         np.array([b"x"]),
         np.array([None]),
         np.zeros(2, "M8[s]"),
@@ -349,7 +348,7 @@ def test_python_values_are_not_arrays(value):
 
 
 @pytest.mark.parametrize(
-    "bad", [np.array([None]), np.array(["x"]), np.zeros(1, "V4"), np.zeros(1, "c8")]
+    "bad", [np.array([None]), np.array([b"x"]), np.zeros(1, "V4"), np.zeros(1, "c8")]
 )
 def test_arrays_of_other_things_are_refused_by_name(bad):
     with pytest.raises(VMTypeError, match=f"dtype .*{bad.dtype}".replace("|", r"\|")):

@@ -14,6 +14,7 @@ from . import memory as memory
 from . import nn as nn
 from . import qnn as qnn
 from . import random as random
+from . import strings as strings
 from . import vision as vision
 from . import vm as vm
 from .basic import *

@@ -40,7 +40,7 @@ from ..rules import Ops
 from ..struct_info import Expr
 from .broadcast import scalar_of
 from .families import broadcast_binary
-from .infer import ANY, BITS, FLOAT, INTEGER
+from .infer import ANY, BITS, ELEMENT, FLOAT, INTEGER
 from .lower import in_float32
 from .meaning import in_wider
 from .record import missing
@@ -312,15 +312,19 @@ _BOOLS = missing("the result is no float")
 
 
 def _question(
-    name: str, meaning: str, numpy: Any, scalar: Callable[[PrimExpr, PrimExpr], PrimExpr]
+    name: str,
+    meaning: str,
+    numpy: Any,
+    scalar: Callable[[PrimExpr, PrimExpr], PrimExpr],
+    takes: Any = ANY,
 ) -> Any:
     return broadcast_binary(
-        name, meaning, numpy=numpy, scalar=scalar, takes=ANY, gives="bool", grad=_BOOLS
+        name, meaning, numpy=numpy, scalar=scalar, takes=takes, gives="bool", grad=_BOOLS
     )
 
 
-equal = _question("equal", "Whether x1 == x2: a bool.", np.equal, EQ)
-not_equal = _question("not_equal", "Whether x1 != x2: a bool.", np.not_equal, NE)
+equal = _question("equal", "Whether x1 == x2: a bool.", np.equal, EQ, ELEMENT)
+not_equal = _question("not_equal", "Whether x1 != x2: a bool.", np.not_equal, NE, ELEMENT)
 less = _question("less", "Whether x1 < x2: a bool.", np.less, LT)
 less_equal = _question("less_equal", "Whether x1 <= x2: a bool.", np.less_equal, LE)
 greater = _question("greater", "Whether x1 > x2: a bool.", np.greater, GT)

@@ -25,7 +25,7 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .infer import ANY, check_kind, same_dtype, tensor, tensor_of
+from .infer import ANY, ELEMENT, check_kind, same_dtype, tensor, tensor_of
 from .lower import call_te, scalar_constant
 from .meaning import convert, value_dtype
 from .record import Operator, face_of
@@ -34,7 +34,7 @@ from .sizes import KnownTensor, broadcast_dims
 # -- inference -------------------------------------------------------------------------------------
 
 
-def operand_info(x: Expr, name: str, takes: Collection[str] = ANY) -> Any:
+def operand_info(x: Expr, name: str, takes: Collection[str] = ELEMENT) -> Any:
     """The struct info of an operand: a tensor or a scalar value."""
     info = x.struct_info
     if isinstance(info, PrimStructInfo):

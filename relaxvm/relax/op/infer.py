@@ -30,17 +30,20 @@ INTEGER = frozenset({"int", "uint"})
 BITS = INTEGER | {"bool"}
 NUMBER = FLOAT | INTEGER
 ANY = NUMBER | {"bool", *FLOAT8_TYPES}
+ELEMENT = ANY | {"string"}
+"""of what is moved and compared, whatever it is"""
 _WORDS = {
     FLOAT: "a floating dtype",
     INTEGER: "an integer dtype",
     BITS: "an integer dtype or bool",
     NUMBER: "a number's dtype (bool is none; astype it first)",
     ANY: "a scalar dtype",
+    ELEMENT: "the dtype of an array",
 }
 
 
 def tensor(
-    x: Expr, name: str, takes: Collection[str] = ANY, ndim: int | None = None
+    x: Expr, name: str, takes: Collection[str] = ELEMENT, ndim: int | None = None
 ) -> KnownTensor:
     """The struct info of the argument `x`, which must be a tensor.
 
@@ -65,7 +68,7 @@ def check_kind(dtype: DataType, name: str, takes: Collection[str]) -> None:
 
 def array_dtype(dtype: DataType, name: str = "dtype") -> DataType:
     """The attribute `dtype`, which must be one that arrays have. Raises StructInfoError."""
-    if dtype.lanes != 1 or dtype.kind not in ANY:
+    if dtype.lanes != 1 or dtype.kind not in ELEMENT:
         raise StructInfoError(f"{name}: wanted the dtype of an array, got {str(dtype)!r}")
     return dtype
 
@@ -83,7 +86,7 @@ def dtype_of(value: Any, name: str, takes: Collection[str] = ANY) -> DataType:
     return dtype
 
 
-def tensors(x: Expr, name: str, takes: Collection[str] = ANY) -> list[KnownTensor]:
+def tensors(x: Expr, name: str, takes: Collection[str] = ELEMENT) -> list[KnownTensor]:
     """The struct infos of the fields of the argument `x`, which must be a tuple of tensors."""
     info = x.struct_info
     if not isinstance(info, TupleStructInfo):

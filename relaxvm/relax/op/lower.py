@@ -17,12 +17,13 @@ from typing import Any
 
 from ...base import DataType
 from ...ir import PrimExpr, cast, const
+from ...runtime import operator_text
 from ...te import Tensor, compute
 from ..emit_te import call_te_inputs
-from ..expr import Call, Constant, PrimValue
+from ..expr import Call, Constant, ExternFunc, PrimValue, StringImm
 from ..rules import Lower, LowerBuilder, operator_name
 from ..struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
-from .call import call_tir
+from .call import call_pure_packed, call_tir
 from .record import is_tensor, laid_flat, question
 
 
@@ -81,6 +82,39 @@ def _known(info: StructInfo) -> bool:
             isinstance(f, TensorStructInfo) and _known(f) for f in info.fields
         )
     return isinstance(info, TensorStructInfo) and info.dims is not None and info.dtype != "void"
+
+
+def works_on_strings(call: Call) -> bool:
+    """Whether a call of an operator that computes tensors reads strings, or gives some."""
+    if not callable(getattr(call.op, "numpy", None)) or not _tensors(call.struct_info):
+        return False
+    infos = [call.struct_info, *(x.struct_info for x in call.args)]
+    # Grows while it is read: by the fields of tuples.
+    for info in infos:
+        if isinstance(info, TupleStructInfo):
+            infos.extend(info.fields)
+        elif isinstance(info, TensorStructInfo) and info.dtype.is_string:
+            return True
+    return False
+
+
+def _tensors(info: StructInfo) -> tuple[Any, ...]:
+    """The tensors that a result consists of; nothing for a result of other things, too."""
+    fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
+    return fields if all(isinstance(f, TensorStructInfo) for f in fields) else ()
+
+
+def lower_by_meaning(builder: LowerBuilder, call: Call) -> Expr:
+    """A legalisation of what loops cannot say: the operator's meaning in numpy runs in the
+    machine (`vm.library.operator`).
+    """
+    info: Any = call.struct_info
+    dtypes = [str(i.dtype) for i in _tensors(info)]
+    attributes = {k: getattr(v, "value", v) for k, v in call.attrs.items()}
+    one = isinstance(info, TensorStructInfo)
+    text = operator_text(f"relax.{operator_name(call)}", attributes, dtypes[0] if one else dtypes)
+    function = ExternFunc("vm.library.operator")
+    return call_pure_packed(function, StringImm(text), *call.args, sinfo_args=info)
 
 
 def scalar_constant(x: Any) -> Any:

@@ -9,19 +9,22 @@ ints, a scalar a numpy scalar of its dtype, a tuple a tuple.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...base import (
     DataType,
+    RelaxvmError,
     StructInfoError,
+    VMValueError,
     bits_to_floats,
     floats_to_bits,
     to_numpy_dtype,
 )
 from ...ir import PrimExpr
+from ...runtime import numbers_to_strings, strings_of, strings_to_numbers
 from ...tir import ELEMENTARY, evaluate_expr
 from ..expr import (
     Call,
@@ -98,6 +101,11 @@ def convert(x: Any, dtype: DataType) -> np.ndarray:
     """
     x = np.asarray(x)
     to = value_dtype(dtype)
+    if dtype.is_string:
+        return x if x.dtype == to else numbers_to_strings(x)
+    if x.dtype == object:
+        numbers = strings_to_numbers(x, dtype)
+        return numbers != 0 if dtype.is_bool else convert(numbers, dtype)
     if dtype.kind == "bfloat":
         return _toward_bfloat16(x)
     if dtype.is_float8:
@@ -166,6 +174,26 @@ def evaluate(
     return values[id(expr)]
 
 
+def run_operator(name: str, args: Sequence[Any], attributes: Mapping[str, Any]) -> Any:
+    """What the operator `name` gives for values (see the top of this file).
+
+    Raises VMValueError for what is no operator, and for whatever is wrong with the values.
+    """
+    try:
+        op = Op.get(name)
+    except RelaxvmError as error:
+        raise VMValueError(str(error)) from error
+    if not isinstance(op, Op) or not callable(op.numpy):
+        raise VMValueError(f"{name} is no operator with a meaning in numpy")
+    try:
+        with np.errstate(all="ignore"):
+            return op.numpy(*args, **attributes)
+    except RelaxvmError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise VMValueError(f"{op.short}: {error}") from error
+
+
 def _operands(e: Any) -> tuple[Any, ...]:
     if isinstance(e, Call):
         return e.args
@@ -224,6 +252,8 @@ def _as(info: StructInfo, raw: Any, name: str) -> Any:
         array = np.asarray(raw)
         if info.dtype == "void":
             return array
+        if info.dtype.is_string:
+            return strings_of(array)
         if info.dtype.is_bits:
             return from_storage(to_storage(array, info.dtype), info.dtype)
         if array.dtype != to_numpy_dtype(info.dtype):

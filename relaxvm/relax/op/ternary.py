@@ -21,7 +21,7 @@ from .broadcast import (
     operand_info,
     unbroadcast,
 )
-from .infer import ANY, NUMBER, tensor
+from .infer import ELEMENT, NUMBER, tensor
 from .lower import elementwise, te_lower
 from .record import ELEMENTWISE, Prim, face_of, op, plain_value
 
@@ -46,7 +46,7 @@ def _where(condition: Expr, x1: Expr, x2: Expr) -> StructInfo:
     if not any(isinstance(x.struct_info, TensorStructInfo) for x in (condition, x1, x2)):
         raise StructInfoError("wanted a tensor among condition, x1 and x2")
     names = ("condition", "x1", "x2")
-    return broadcast_info((condition, x1, x2), names, ANY, dtypes_of=slice(1, 3))
+    return broadcast_info((condition, x1, x2), names, ELEMENT, dtypes_of=slice(1, 3))
 
 
 where = match_scalars(_where, first=1)

@@ -296,7 +296,7 @@ def numpy_dtype(info: Any) -> Any:
     if not isinstance(info, TensorStructInfo) or info.dtype == "void":
         return None
     dtype = info.dtype
-    if dtype.is_bfloat or dtype.is_float8 or dtype.lanes > 1 or dtype.bits == 1 != dtype.is_bool:
+    if dtype.is_bits or dtype.is_string or dtype.lanes > 1 or dtype.bits == 1 != dtype.is_bool:
         return None
     return np.dtype(str(dtype))
 

@@ -296,7 +296,7 @@ class _Entry:
 
     def _tensor(self, info: TensorInfo, value: str) -> str:
         text = self.text
-        if info.dtype is None or info.dtype.is_bits:
+        if info.dtype is None or info.dtype.is_bits or info.dtype.is_string:
             self._plain(info, value, 0)
             return value
         name = str.__str__(info.dtype)

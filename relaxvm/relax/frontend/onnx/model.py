@@ -156,7 +156,7 @@ def element_dtype(elem_type: int, what: str) -> DataType:
     except (KeyError, TypeError) as error:
         raise FrontendError(f"{what}: {elem_type} is no element type of ONNX") from error
     if elem_type == onnx.TensorProto.STRING:
-        raise FrontendError(f"{what}: tensors of strings are not imported yet")
+        return DataType("string")
     try:
         return DataType(text)
     except DTypeError as error:
@@ -170,6 +170,8 @@ def storage_dtype(dtype: DataType) -> np.dtype:
 
 def stored(values: np.ndarray, dtype: DataType) -> NDArray:
     """A runtime array of `dtype` with the values that ONNX's reader gave."""
+    if dtype.is_string:
+        return array(values)
     if dtype.is_bits:
         return array(np.ascontiguousarray(values).view(storage_dtype(dtype)), dtype=dtype)
     return as_ndarray(

@@ -19,6 +19,7 @@ from ....ir.transform import module_pass
 from ...derive import BaseCheckResult, struct_info_base_check, where
 from ...expr import Call, Function, Tuple, as_relax
 from ...expr_functor import PyExprMutator
+from ...op.lower import lower_by_meaning, works_on_strings
 from ...op.record import Missing, Op
 from ...op.sizes import with_symbols
 from ...struct_info import (
@@ -99,7 +100,8 @@ class _Rules:
         op = call.op if isinstance(call, Call) else None
         if not isinstance(op, Op) or op.name in self.skip:
             return None
-        rule = self.custom.get(op.name, op.lower)
+        own = lower_by_meaning if works_on_strings(call) else op.lower
+        rule = self.custom.get(op.name, own)
         if callable(rule):
             return rule
         if isinstance(rule, Missing):

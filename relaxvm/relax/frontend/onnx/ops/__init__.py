@@ -38,6 +38,9 @@ from . import (
     sequence as sequence,
 )
 from . import (
+    strings as strings,
+)
+from . import (
     window as window,
 )
 

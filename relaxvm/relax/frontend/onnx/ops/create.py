@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from .....base import FrontendError
+from .....runtime import array
 from ....expr import Constant, PrimValue, const
 from ..model import element_dtype
 from ..registry import onnx, op
@@ -22,6 +23,8 @@ def constant(
     value_floats: Any = None,
     value_int: Any = None,
     value_ints: Any = None,
+    value_string: Any = None,
+    value_strings: Any = None,
     sparse_value: Any = None,
 ) -> Any:
     if value is not None:
@@ -32,6 +35,9 @@ def constant(
     for number in (value_int, value_ints):
         if number is not None:
             return const(np.array(number, "int64"))
+    for text in (value_string, value_strings):
+        if text is not None:
+            return Constant(array(np.array(text, object)))
     if sparse_value is not None:
         return Constant(node.graph.dense(sparse_value))
     raise FrontendError("wanted one of the attributes value, value_float, value_int, ...")
