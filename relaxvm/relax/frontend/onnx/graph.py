@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -300,6 +301,9 @@ class Importer:
                 if x is None and formal.option == type(formal.option).Single:
                     raise FrontendError(f"its input {formal.name} is missing")
             if translation is not None:
+                for name, x in zip_longest(translation.needs if schema is None else (), inputs):
+                    if name is not None and x is None:
+                        raise FrontendError(f"its input {name} is missing")
                 if len(inputs) > translation.most_inputs:
                     raise FrontendError(f"wanted {translation.most_inputs} inputs at most")
                 node = Node(self, proto, scope, opsets, attributes, translation)

@@ -29,6 +29,7 @@ Translate = Callable[..., Any]
 class Translation(NamedTuple):
     """How an operator is imported, from the opset `since` on.
 
+    needs       names of the inputs that must be there
     attributes  keywords that the function takes
     ignores     attributes of the operator that change no result
     """
@@ -37,6 +38,7 @@ class Translation(NamedTuple):
     name: str
     since: int
     function: Translate
+    needs: tuple[str, ...]
     attributes: frozenset[str]
     ignores: frozenset[str]
     most_inputs: float
@@ -44,6 +46,11 @@ class Translation(NamedTuple):
 
 # Of opset 1: which inputs may be overwritten.
 _HINTS = frozenset({"consumed_inputs"})
+
+# What annotations of a translation's keywords say that an attribute is.
+_KINDS = {"int": "INT", "float": "FLOAT", "str": "STRING", "Ints": "INTS", "Floats": "FLOATS"}
+Ints = tuple[int, ...] | None
+Floats = tuple[float, ...] | None
 
 _ALL: dict[tuple[str, str], list[Translation]] = {}
 
@@ -71,16 +78,17 @@ def add(
 ) -> None:
     """Register `function` as the translation of the operator `name` (see `onnx`)."""
     params = list(inspect.signature(function).parameters.values())[1:]
-    inputs = sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in params)
+    inputs = [p for p in params if p.kind is p.POSITIONAL_OR_KEYWORD]
     more = any(p.kind is p.VAR_POSITIONAL for p in params)
     entry = Translation(
         domain,
         name,
         since,
         function,
+        tuple(p.name for p in inputs if p.default is p.empty),
         frozenset(p.name for p in params if p.kind is p.KEYWORD_ONLY),
         frozenset(ignores.split()) | _HINTS,
-        float("inf") if more else inputs,
+        float("inf") if more else len(inputs),
     )
     entries = _ALL.setdefault((domain, name), [])
     if any(e.since == since for e in entries):
@@ -155,12 +163,14 @@ def attributes_for(
     Raises FrontendError for an attribute that the schema has not, has with another type or wants,
     and for one that is given and that the translation would not heed.
     """
+    if schema is None:
+        return _by_signature(translation, attributes, tensor)
     keywords: dict[str, Any] = {}
-    known = {} if schema is None else schema.attributes
+    known = schema.attributes
     for name, proto in attributes.items():
-        if schema is not None and name not in known:
+        if name not in known:
             raise FrontendError(f"attribute {name}: {schema.name} has {sorted(known) or 'none'}")
-        if schema is not None and int(known[name].type.value) != proto.type:
+        if int(known[name].type.value) != proto.type:
             wanted = known[name].type.name
             got = library().AttributeProto.AttributeType.Name(proto.type)
             raise FrontendError(f"attribute {name}: wanted {wanted}, got {got}")
@@ -176,4 +186,29 @@ def attributes_for(
             keywords[name] = attribute_value(default, tensor)
         elif inspect.signature(translation.function).parameters[name].default is inspect._empty:
             keywords[name] = None
+    return keywords
+
+
+def _by_signature(
+    translation: Translation, attributes: dict[str, Any], tensor: Callable[[Any], Any]
+) -> dict[str, Any]:
+    """The keywords of a translation of an operator that onnx has no schema of: what they are and
+    what they default to is written in the translation's signature.
+    """
+    kinds = library().AttributeProto
+    params = inspect.signature(translation.function).parameters
+    keywords: dict[str, Any] = {}
+    for name, proto in attributes.items():
+        if name not in translation.attributes | translation.ignores:
+            raise FrontendError(f"attribute {name}: it is not imported yet")
+        if name not in translation.attributes:
+            continue
+        wanted = _KINDS.get(params[name].annotation)
+        if wanted is not None and proto.type != kinds.AttributeType.Value(wanted):
+            got = kinds.AttributeType.Name(proto.type)
+            raise FrontendError(f"attribute {name}: wanted {wanted}, got {got}")
+        keywords[name] = attribute_value(proto, tensor)
+    for name in translation.attributes.difference(attributes):
+        if params[name].default is inspect.Parameter.empty:
+            raise FrontendError(f"attribute {name}: it is missing")
     return keywords

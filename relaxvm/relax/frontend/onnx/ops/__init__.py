@@ -23,6 +23,9 @@ from . import (
     matrix as matrix,
 )
 from . import (
+    microsoft as microsoft,
+)
+from . import (
     movement as movement,
 )
 from . import (
@@ -39,6 +42,9 @@ from . import (
 )
 from . import (
     strings as strings,
+)
+from . import (
+    transformer as transformer,
 )
 from . import (
     window as window,

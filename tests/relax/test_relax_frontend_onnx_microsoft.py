@@ -1,0 +1,964 @@
+"""Operators of com.microsoft: what they mean in numpy here is what the importer makes of them, and
+what onnxruntime computes, where that is installed and has a kernel.
+"""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+
+import relaxvm as tvm
+from relaxvm import relax
+from relaxvm.base import FrontendError
+from relaxvm.relax.frontend.onnx import from_onnx
+from relaxvm.relax.interp import Evaluator
+
+onnx = pytest.importorskip("onnx", reason="reading ONNX models needs the extra onnx")
+try:
+    import onnxruntime
+except ImportError:
+    onnxruntime = None
+helper = onnx.helper
+MS = "com.microsoft"
+RNG = np.random.default_rng(1)
+
+
+def floats(*shape, dtype="float32"):
+    return RNG.standard_normal(shape).astype(dtype)
+
+
+def int32(*values):
+    return np.array(values, "int32")
+
+
+def one_node(op_type, inputs, outputs=(True,), domain=MS, shapes=None, **attrs):
+    """A model of one node, and its inputs by name. Outputs that are False are left out."""
+    names = [f"x{i}" if a is not None else "" for i, a in enumerate(inputs)]
+    results = [f"y{i}" if wanted else "" for i, wanted in enumerate(outputs)]
+    feed = {n: a for n, a in zip(names, inputs) if n}
+    kind = helper.np_dtype_to_tensor_dtype
+    infos = [
+        helper.make_tensor_value_info(n, kind(a.dtype), (shapes or {}).get(n, a.shape))
+        for n, a in feed.items()
+    ]
+    # What onnxruntime does not infer the type of.
+    typed = {}
+    if op_type.endswith("Attention"):
+        typed["y3"] = helper.make_tensor_value_info("y3", kind(inputs[0].dtype), None)
+    graph = helper.make_graph(
+        [helper.make_node(op_type, names, results, domain=domain, **attrs)],
+        op_type,
+        infos,
+        [typed.get(n, onnx.ValueInfoProto(name=n)) for n in results if n],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10), feed
+
+
+def by_onnxruntime(model, feed):
+    """What onnxruntime computes; None where it is not installed or has no such kernel."""
+    if onnxruntime is None:
+        return None
+    onnxruntime.set_default_logger_severity(4)
+    try:
+        session = onnxruntime.InferenceSession(
+            model.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
+        return session.run(None, feed)
+    except Exception as error:
+        absent = ("NOT_IMPLEMENTED", "not implemented", "only supports", "not supported")
+        if any(text in str(error) for text in absent):
+            return None
+        raise
+
+
+def check(op_type, inputs, *wanted, known=(), rtol=2e-5, peer=True, part=None, **options):
+    """The operator gives `wanted` for `inputs`; None is an output that is not asked for.
+
+    known  inputs that are given as constants        peer  whether onnxruntime agrees
+    part   (output, array) -> what of it is said
+    """
+    outputs = [w is not None for w in wanted]
+    model, feed = one_node(op_type, inputs, outputs, **options)
+    constants = {f"x{i}": inputs[i] for i in known}
+    mod = from_onnx(model, constants=constants)
+    got = Evaluator(mod)("main", *(a for n, a in feed.items() if n not in constants))
+    got = got if len([w for w in wanted if w is not None]) > 1 else [got]
+    answers = [got]
+    theirs = by_onnxruntime(model, feed) if peer else None
+    if theirs is not None:
+        answers.append(theirs)
+    for answer in answers:
+        expected = [(i, w) for i, w in enumerate(wanted) if w is not None]
+        for (i, w), value in zip(expected, answer, strict=True):
+            value, w = np.asarray(value), np.asarray(w)
+            assert value.shape == w.shape
+            if answer is got:
+                assert value.dtype == w.dtype or w.dtype == "float64"
+            a, b = (x.astype("float64") if x.dtype.kind == "f" else x for x in (value, w))
+            if part is not None:
+                a, b = part(i, a), part(i, b)
+            scale = max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0)))
+            np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * scale)
+    return mod
+
+
+# -- activations and products ----------------------------------------------------------------------
+
+
+def erf_gelu(x):
+    return x * 0.5 * (1 + np.vectorize(math.erf)(x.astype("float64") / math.sqrt(2)))
+
+
+def tanh_gelu(x):
+    return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def softmax(x):
+    e = np.exp(x - x.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)
+
+
+def test_activations():
+    x, y, bias = floats(2, 3, 8), floats(2, 3, 8), floats(8)
+    check("Gelu", [x], erf_gelu(x))
+    check("BiasGelu", [x, bias], erf_gelu(x + bias))
+    check("FastGelu", [x], tanh_gelu(x))
+    check("FastGelu", [x, bias], tanh_gelu(x + bias))
+    check("QuickGelu", [x], x * sigmoid(1.702 * x))
+    check("QuickGelu", [x], x * sigmoid(1.3 * x), alpha=1.3)
+    check("ScaledSiLU", [x], 0.5 * x * sigmoid(0.5 * x), alpha=0.5)
+    check("SwiGLU", [x], x[..., :4] * sigmoid(x[..., :4]) * x[..., 4:])
+    gate, up = np.minimum(x, 0.7), np.clip(y, -0.7, 0.7)
+    wanted = gate * sigmoid(1.5 * gate) * (up + 1)
+    check("SwiGLU", [x, y], wanted, limit=0.7, activation_beta=1.0, activation_alpha=1.5)
+    check("BiasSplitGelu", [x, bias], (x + bias)[..., :4] * erf_gelu((x + bias)[..., 4:]))
+    check("BiasAdd", [x, bias, y], x + bias + y)
+    check("GatedAdd", [x, y, y[..., :1]], x + y * y[..., :1])
+    check("BiasDropout", [x, bias, y], x + bias + y, np.ones(x.shape, bool))
+    scores, added = floats(2, 3, 4, 5), floats(2, 1, 1, 5)
+    wanted = softmax(scores + added)
+    check("BiasSoftmax", [scores, added], wanted, is_inner_broadcast=1, axis=3)
+    wanted = softmax(scores + scores[0])
+    check("BiasSoftmax", [scores, scores[0]], wanted, is_inner_broadcast=0, axis=3)
+
+
+def test_float16_activations():
+    x = floats(3, 8, dtype="float16")
+    wide = x.astype("float64")
+    check("Gelu", [x], erf_gelu(wide).astype("float16"), rtol=3e-3, peer=False)
+    check("FastGelu", [x, x[0]], tanh_gelu(wide + wide[0]).astype("float16"), rtol=3e-3)
+
+
+ACTIVATIONS = {
+    "": ([], lambda y: y),
+    "Relu": ([], lambda y: np.maximum(y, 0)),
+    "LeakyRelu": ([0.2], lambda y: np.where(y < 0, 0.2 * y, y)),
+    "HardSigmoid": ([0.3, 0.4], lambda y: np.clip(0.3 * y + 0.4, 0, 1)),
+    "Tanh": ([], np.tanh),
+    "Sigmoid": ([], sigmoid),
+}
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_products_with_an_activation(activation):
+    params, meaning = ACTIVATIONS[activation]
+    a, b, c = floats(3, 4), floats(5, 4), floats(5)
+    attrs = dict(zip(("activation_alpha", "activation_beta"), params), activation=activation)
+    wanted = meaning(0.5 * (a @ b.T) + 2 * c)
+    # onnxruntime wants a name.
+    check(
+        "FusedGemm",
+        [a, b, c],
+        wanted,
+        transB=1,
+        alpha=0.5,
+        beta=2.0,
+        peer=bool(activation),
+        **attrs,
+    )
+    x, weight, bias, more = floats(1, 4, 6, 6), floats(4, 2, 1, 1), floats(4), floats(1, 4, 6, 6)
+    parts = [
+        np.einsum("bchw,oc->bohw", x[:, i : i + 2], weight[i : i + 2, :, 0, 0]) for i in (0, 2)
+    ]
+    wanted = meaning(np.concatenate(parts, 1) + bias[:, None, None] + more)
+    attrs = {"activation": activation, "group": 2}
+    attrs |= {"activation_params": params} if params else {}
+    check("FusedConv", [x, weight, bias, more], wanted, peer=bool(activation), **attrs)
+    last = [x.transpose(0, 2, 3, 1), weight, bias, more.transpose(0, 2, 3, 1)]
+    check("NhwcFusedConv", last, wanted.transpose(0, 2, 3, 1), **attrs)
+
+
+def test_an_activation_that_is_clipped_or_unknown():
+    x, weight = floats(1, 2, 3, 3), np.eye(2, dtype="float32")[:, :, None, None]
+    wanted = np.clip(x, -0.5, 0.5)
+    check("FusedConv", [x, weight], wanted, activation="Clip", activation_params=[-0.5, 0.5])
+    with pytest.raises(FrontendError, match="activation: wanted one of Clip, .*, got 'Bend'"):
+        check("FusedConv", [x, weight], wanted, activation="Bend")
+    with pytest.raises(FrontendError, match="activation LeakyRelu: wanted alpha, got"):
+        check("FusedConv", [x, weight], wanted, activation="LeakyRelu")
+
+
+@pytest.mark.parametrize("batch", [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("matrix", [(0, 0), (1, 0), (0, 1), (1, 1)])
+def test_products_of_transposed_operands(matrix, batch):
+    a, b = floats(2, 3, 4, 5), floats(2, 3, 5, 6)
+
+    def turned(x, matrix, batch):
+        x = np.swapaxes(x, -1, -2) if matrix else x
+        return np.ascontiguousarray(np.moveaxis(x, -2, 0) if batch else x)
+
+    operands = [turned(x, m, c) for x, m, c in zip((a, b), matrix, batch)]
+    attrs = dict(zip(("transA", "transB", "transBatchA", "transBatchB"), (*matrix, *batch)))
+    check("FusedMatMul", operands, 0.3 * np.matmul(a, b), alpha=0.3, **attrs)
+    if not any(batch):
+        attrs = dict(zip(("transA", "transB"), matrix))
+        check("TransposeMatMul", operands, np.matmul(a, b), **attrs)
+
+
+def test_windows_with_channels_last_and_pads_that_are_an_input():
+    x = RNG.integers(0, 255, (1, 4, 4, 3)).astype("uint8")
+    wanted = x.reshape(1, 2, 2, 2, 2, 3).max((2, 4))
+    check("NhwcMaxPool", [x], wanted, kernel_shape=[2, 2], strides=[2, 2])
+    data, weight = floats(1, 2, 3, 3), floats(2, 1, 2, 2)
+    whole = np.zeros((1, 2, 6, 6), "float32")
+    for i, j in np.ndindex(3, 3):
+        block = data[:, :, i, j, None, None] * weight[None, :, 0]
+        whole[:, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2] += block
+    pads, attrs = np.array([1, 0, 1, 0]), {"group": 2, "strides": [2, 2]}
+    name = "ConvTransposeWithDynamicPads"
+    check(name, [data, weight, pads], whole[:, :, 1:-1], known=(2,), **attrs)
+    grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 3)] * 2), -1)[None].astype("float32")
+    check("GridSample", [data, grid], data, align_corners=1)
+
+
+# -- normalisations --------------------------------------------------------------------------------
+
+
+def layer_norm(x, gamma, beta=0.0, epsilon=1e-12):
+    mean, var = x.mean(-1, keepdims=True), x.var(-1, keepdims=True)
+    return (x - mean) / np.sqrt(var + epsilon) * gamma + beta
+
+
+def rms_factor(x, epsilon):
+    return 1 / np.sqrt((x**2).mean(-1, keepdims=True) + epsilon)
+
+
+def test_normalisations_of_sums():
+    x, skip, gamma, beta, bias = floats(2, 3, 8), floats(2, 3, 8), *floats(3, 8)
+    name = "SkipLayerNormalization"
+    total = x + skip + bias
+    check(name, [x, skip, gamma, beta, bias], layer_norm(total, gamma, beta), None, None, total)
+    check(name, [x, skip[0], gamma], layer_norm(x + skip[0], gamma))
+    check(name, [x, skip[:1], gamma, beta], layer_norm(x + skip[:1], gamma, beta, 0.1), epsilon=0.1)
+    spread = 1 / np.sqrt(total.var(-1, keepdims=True) + 1e-12)
+    means = total.mean(-1, keepdims=True)
+    wanted = [layer_norm(total, gamma, beta), means, spread, total]
+    check(name, [x, skip, gamma, beta, bias], *wanted, peer=False)
+    name = "SkipSimplifiedLayerNormalization"
+    wanted = [total * rms_factor(total, 1e-12) * gamma, None, None, total]
+    check(name, [x, skip, gamma, bias], *wanted)
+    flat = x[0] + skip[0]
+    check(name, [x[0], skip[0], gamma], flat * rms_factor(flat, 1e-12) * gamma)
+    factor = rms_factor(x, 1e-5)
+    wanted = [x * factor * gamma, factor.astype("float32")]
+    check("SimplifiedLayerNormalization", [x, gamma], *wanted, domain="")
+
+
+def test_normalisation_by_groups_of_channels():
+    x, gamma, beta, skip = floats(2, 4, 3, 8), floats(8), floats(8), floats(2, 8)
+
+    def meaning(x):
+        groups = x.reshape(2, 12, 2, 4)
+        mean, var = groups.mean((1, 3), keepdims=True), groups.var((1, 3), keepdims=True)
+        return ((groups - mean) / np.sqrt(var + 1e-5)).reshape(x.shape) * gamma + beta
+
+    def first(x):
+        return x.transpose(0, 3, 1, 2)
+
+    wanted = meaning(x)
+    check("GroupNorm", [x, gamma, beta], wanted, groups=2, activation=0)
+    wanted = first(wanted * sigmoid(wanted))
+    check("GroupNorm", [first(x), gamma, beta], wanted, groups=2, activation=1, channels_last=0)
+    total = x + skip[:, None, None] + beta
+    inputs, attrs = [gamma, beta, skip, beta], {"groups": 2, "activation": 0}
+    check("SkipGroupNorm", [x, *inputs], meaning(total), total, **attrs)
+    wanted = first(meaning(total)), first(total)
+    check("SkipGroupNorm", [first(x), *inputs], *wanted, channels_last=0, **attrs)
+
+
+def test_embeddings_that_are_normalised():
+    ids = RNG.integers(0, 9, (2, 4)).astype("int32")
+    words, at, kinds, gamma, beta = floats(9, 8), floats(6, 8), floats(2, 8), *floats(2, 8)
+    total = words[ids] + at[:4] + kinds[ids % 2]
+    norm = layer_norm(total, gamma, beta)
+    mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], "int32")
+    name, inputs = "EmbedLayerNormalization", [ids, ids % 2, words, at, kinds, gamma, beta]
+    check(name, inputs, norm, int32(0, 0))
+    check(name, [*inputs, mask], norm, int32(3, 1), total)
+    wanted = layer_norm(words[ids] + at[ids % 6], gamma, beta)
+    inputs = [ids, None, words, at, None, gamma, beta, None, ids % 6]
+    check(name, inputs, wanted, int32(0, 0))
+
+
+# -- attention -------------------------------------------------------------------------------------
+
+
+def heads(x, count):
+    return x.reshape(*x.shape[:2], count, -1).transpose(0, 2, 1, 3)
+
+
+def rows(x):
+    return x.transpose(0, 2, 1, 3).reshape(x.shape[0], x.shape[2], -1)
+
+
+def attend(q, k, v, scale=None, added=0.0, seen=True, softcap=0.0, sink=None):
+    """Results in rows, scores and weights, of [batch, heads, s, d]."""
+    k, v = (np.repeat(x, q.shape[1] // x.shape[1], 1).astype("float64") for x in (k, v))
+    scores = q.astype("float64") @ k.swapaxes(2, 3) * (scale or 1 / math.sqrt(q.shape[3]))
+    scores = softcap * np.tanh(scores / softcap) if softcap else scores
+    scores = np.where(seen, scores + added, -np.inf)
+    sums = scores
+    if sink is not None:
+        column = np.broadcast_to(sink[:, None, None], (*scores.shape[:3], 1))
+        sums = np.concatenate([scores, column], -1)
+    weights = softmax(sums)[..., : k.shape[2]]
+    return rows(weights @ v), scores, weights
+
+
+def causal(rows, keys):
+    return np.tril(np.ones((rows, keys), bool), keys - rows)
+
+
+MASKS = {
+    "none": (None, 0.0),
+    "lengths": (int32(3, 2), np.array([[1, 1, 1, 0], [1, 1, 0, 0]])[:, None]),
+    "ends and starts": (int32(3, 4, 1, 0), np.array([[0, 1, 1, 0], [1, 1, 1, 1]])[:, None]),
+    "lengths and sums": (
+        int32(3, 2, 0, 4, 8, 0, 4, 8),
+        np.array([[1, 1, 1, 0], [1, 1, 0, 0]])[:, None],
+    ),
+    "keys": (np.array([[1, 1, 0, 1], [0, 1, 1, 1]], "int32"),) * 2,
+    # Each query sees one key at least.
+    "pairs": (np.maximum(RNG.integers(0, 2, (2, 4, 4)), np.eye(4)).astype("int32"),) * 2,
+}
+
+
+@pytest.mark.parametrize("unidirectional", [0, 1])
+@pytest.mark.parametrize("kind", MASKS)
+def test_attention_with_masks_of_every_rank(kind, unidirectional):
+    mask, shown = MASKS[kind]
+    x, weights, bias = floats(2, 4, 8), floats(8, 24), floats(24)
+    q, k, v = (heads(p, 2) for p in np.split(x @ weights + bias, 3, -1))
+    added = 0.0 if mask is None else np.where(np.reshape(shown, (2, 1, -1, 4)), 0, -1e4)
+    seen = causal(4, 4) if unidirectional else True
+    wanted, _, _ = attend(q, k, v, added=added, seen=seen)
+    attrs = {"num_heads": 2, "unidirectional": unidirectional}
+    check("Attention", [x, weights, bias, mask], wanted, **attrs)
+    if kind in ("none", "lengths", "keys", "pairs"):
+        check("MultiHeadAttention", [rows(q), rows(k), rows(v), None, mask], wanted, **attrs)
+
+
+def test_attention_with_a_cache_and_with_a_bias():
+    x, weights, bias, past = floats(2, 4, 8), floats(8, 24), floats(24), floats(2, 2, 2, 3, 4)
+    q, *new = (heads(p, 2) for p in np.split(x @ weights + bias, 3, -1))
+    k, v = (np.concatenate([p, n], 2) for p, n in zip(past, new))
+    wanted, _, _ = attend(q, k, v, 0.3, seen=causal(4, 7))
+    attrs = {"num_heads": 2, "unidirectional": 1, "scale": 0.3}
+    check("Attention", [x, weights, bias, None, past], wanted, np.stack([k, v]), **attrs)
+    buffer = np.concatenate([past, floats(2, 2, 2, 6, 4)], 3)
+    present = buffer.copy()
+    present[:, :, :, 3:7] = np.stack(new)
+    inputs = [x, weights, bias, None, buffer, None, np.array(3, "int32")]
+    attrs["past_present_share_buffer"] = 1
+    check("Attention", inputs, wanted, present, peer=False, **attrs)
+    added = floats(1, 1, 4, 4)
+    check(
+        "Attention",
+        [x, weights, bias, None, None, added],
+        attend(q, *new, added=added)[0],
+        num_heads=2,
+    )
+    whole = (RNG.random((2, 1, 9, 9)) < 0.5).astype("int32")
+    hidden = np.where(whole[:, :, 3:7, :7], 0, -1e4)
+    inputs = [x, weights, bias, whole, past]
+    wanted, _, _ = attend(q, k, v, added=hidden)
+    check("Attention", inputs, wanted, np.stack([k, v]), num_heads=2, peer=False)
+
+
+def test_attention_with_values_of_another_size():
+    x, weights = floats(2, 4, 8), floats(8, 28)
+    q, k, v = (heads(p, 2) for p in np.split(x @ weights, [8, 16], -1))
+    wanted, _, _ = attend(q, k, v)
+    check("Attention", [x, weights], wanted, num_heads=2, qkv_hidden_sizes=[8, 8, 12])
+
+
+def test_multi_head_attention_of_every_packing():
+    q, k, v, bias = floats(2, 4, 8), floats(2, 5, 8), floats(2, 5, 12), floats(28)
+    name, attrs = "MultiHeadAttention", {"num_heads": 2}
+    parts = [heads(x + b, 2) for x, b in zip((q, k, v), np.split(bias, [8, 16]))]
+    check(name, [q, k, v, bias], attend(*parts, 0.2)[0], scale=0.2, **attrs)
+    low = np.where([[1, 1, 1, 0, 0], [1] * 5], 0, -1000.0)[:, None, None]
+    wanted, scores, _ = attend(*(heads(x, 2) for x in (q, k, v)), added=low)
+    inputs = [q, k, v, None, int32(3, 5)]
+    check(name, inputs, wanted, mask_filter_value=-1000.0, **attrs)
+    wanted = attend(*(heads(x, 2) for x in (q, k, v)))
+    present = [heads(x, 2) for x in (k, v)]
+    check(name, [q, k, v], wanted[0], *present, wanted[1], **attrs)
+    packed = floats(2, 4, 2, 3, 4)
+    q, k, v = (packed[:, :, :, i].transpose(0, 2, 1, 3) for i in range(3))
+    wanted, _, _ = attend(q, k, v)
+    check(name, [packed], wanted, **attrs)
+    check(name, [rows(q), np.ascontiguousarray(packed[:, :, :, 1:])], wanted, **attrs)
+    check(name, [rows(q), *(np.ascontiguousarray(x) for x in (k, v))], wanted, **attrs)
+    bias = floats(24)
+    wanted, _, _ = attend(heads(rows(q) + bias[:8], 2), k, v)
+    check(name, [rows(q), *(np.ascontiguousarray(x) for x in (k, v)), bias], wanted, **attrs)
+
+
+def test_multi_head_attention_with_a_cache():
+    q, k, v, bias = floats(2, 4, 8), floats(2, 4, 8), floats(2, 4, 8), floats(24)
+    past = floats(2, 2, 2, 3, 4)
+    parts = [heads(x + b, 2) for x, b in zip((q, k, v), np.split(bias, 3))]
+    keys, values = (np.concatenate([p, n], 2) for p, n in zip(past, parts[1:]))
+    mask, added = np.array([[1] * 5 + [0] * 2, [0] + [1] * 6], "int32"), floats(2, 1, 4, 7)
+    low = np.where(mask, 0, -1e4)[:, None, None] + added
+    wanted, _, _ = attend(parts[0], keys, values, added=low, seen=causal(4, 7))
+    inputs = [q, k, v, bias, mask, added, *past]
+    attrs = {"num_heads": 2, "unidirectional": 1}
+    check("MultiHeadAttention", inputs, wanted, keys, values, **attrs)
+
+
+def test_a_decoding_step_in_a_shared_buffer():
+    """Rows of a cache may be those of other beams."""
+    batch, width, most, count = 4, 2, 9, 3
+    q, k, v = floats(batch, 1, 8), floats(batch, 1, 8), floats(batch, 1, 8)
+    past, bias = floats(2, batch, 2, most, 4), floats(24)
+    beams = RNG.integers(0, width, (batch // width, width, most)).astype("int32")
+    parts = [heads(x + b, 2) for x, b in zip((q, k, v), np.split(bias, 3))]
+    present = past.copy()
+    present[:, :, :, count] = np.stack([p[:, :, 0] for p in parts[1:]])
+    source = np.arange(batch)[:, None] // width * width + beams.reshape(batch, most)[:, :count]
+    old = np.stack(
+        [[p[source[b], :, range(count)].swapaxes(0, 1) for b in range(batch)] for p in past]
+    )
+    keys, values = (np.concatenate([o, p], 2) for o, p in zip(old, parts[1:]))
+    wanted, scores, _ = attend(parts[0], keys, values)
+    name, attrs = (
+        "DecoderMaskedMultiHeadAttention",
+        {"num_heads": 2, "past_present_share_buffer": 1},
+    )
+    inputs = [q, k, v, None, None, *past, int32(count), int32(width), beams, bias]
+    check(name, inputs, wanted, *present, scores, output_qk=1, **attrs)
+    inputs = [q, k, v, bias, None, None, *past, int32(count), beams]
+    check("MultiHeadAttention", inputs, wanted, *present, num_heads=2)
+    plain, _, _ = attend(
+        parts[0], *(np.concatenate([p[:, :, :count], n], 2) for p, n in zip(past, parts[1:]))
+    )
+    inputs = [q, k, v, None, None, *past, int32(count), None, None, bias]
+    check(name, inputs, plain, *present, **attrs)
+
+
+def test_packed_attention_of_sequences_without_padding():
+    """As each sequence alone."""
+    x, weights, bias = floats(7, 8), floats(8, 24), floats(24)
+    starts = int32(0, 1, 3, 7)
+    offset = np.arange(12, dtype="int32").reshape(3, 4)
+    trio, bounds = np.split(x @ weights + bias, 3, -1), itertools.pairwise(starts)
+    wanted = np.concatenate(
+        [
+            attend(*(heads(p[None, a:b], 2) for p in trio))[0][0]
+            for a, b in itertools.pairwise(starts)
+        ]
+    )
+    check("PackedAttention", [x, weights, bias, offset, starts], wanted, num_heads=2)
+    biases = np.split(bias, 3)
+    inputs = [*(p - b for p, b in zip(trio, biases)), bias, offset, starts]
+    check("PackedMultiHeadAttention", inputs, wanted, num_heads=2)
+    packed = np.stack([p.reshape(7, 2, 4) for p in trio], 2)
+    inputs = [packed, None, None, None, offset, starts]
+    check("PackedMultiHeadAttention", inputs, wanted, num_heads=2)
+
+
+def rotated(x, at, cos, sin, interleaved=0):
+    """[batch, heads, s, d], the first dimensions turned by positions [batch, s]."""
+    half = cos.shape[1]
+    c, s = cos[at][:, None], sin[at][:, None]
+    first, second = (
+        (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+        if interleaved
+        else (slice(half), slice(half, 2 * half))
+    )
+    y = x.copy()
+    y[..., first] = x[..., first] * c - x[..., second] * s
+    y[..., second] = x[..., first] * s + x[..., second] * c
+    return y
+
+
+ANGLES = RNG.random((32, 8)).astype("float32")
+COS, SIN = np.cos(ANGLES), np.sin(ANGLES)
+
+
+@pytest.mark.parametrize("interleaved", [0, 1])
+def test_rotary_positions(interleaved):
+    x, at = floats(2, 2, 3, 16), np.array([[0, 1, 2], [4, 5, 6]])
+    wanted, attrs = rotated(x, at, COS, SIN, interleaved), {"interleaved": interleaved}
+    check("RotaryEmbedding", [rows(x), at, COS, SIN], rows(wanted), **attrs)
+    wanted = rotated(x, np.array([[4, 5, 6]]), COS, SIN, interleaved)
+    check("RotaryEmbedding", [x, np.array([4]), COS, SIN], wanted, **attrs)
+    cos, sin = COS[:, :2].copy(), SIN[:, :2].copy()
+    wanted = rows(rotated(x, at, cos, sin, interleaved))
+    attrs |= {"rotary_embedding_dim": 4, "num_heads": 2}
+    check("RotaryEmbedding", [rows(x), at, cos, sin], wanted, **attrs)
+
+
+def grouped(
+    batch,
+    length,
+    past,
+    lengths,
+    total,
+    packed=False,
+    rotary=0,
+    interleaved=0,
+    added=None,
+    sink=None,
+    positions=None,
+    new=None,
+    buffer=None,
+    dtype="float32",
+    peer=True,
+    known=(),
+    window=-1,
+    causal=1,
+    softcap=0.0,
+    smooth=False,
+    **attrs,
+):
+    """Check GroupQueryAttention of 4 heads on 2; what is behind a batch's keys is not looked at."""
+    q, k, v = (floats(batch, length, n * 16, dtype=dtype) for n in (4, 2, 2))
+    old = None if past is None else floats(2, batch, 2, buffer or past, 16, dtype=dtype)
+    ends = np.array(lengths) + 1
+    begins = np.maximum(ends - (length if new is None else np.array(new)), 0)
+    at = begins[:, None] + np.arange(length)
+    turns = at if positions is None else positions
+    queries, fresh, values = heads(q, 4), heads(k, 2), heads(v, 2)
+    if rotary:
+        queries, fresh = (rotated(x, turns, COS, SIN, interleaved) for x in (queries, fresh))
+    keys = max(buffer or past or 0, total)
+    present = np.zeros(
+        (2, batch, 2, max(keys, keys if new is None else begins.max() + length), 16), dtype
+    )
+    if old is not None:
+        present[:, :, :, : old.shape[3]] = old
+    for b in range(batch):
+        present[:, b, :, begins[b] : begins[b] + length] = np.stack([fresh[b], values[b]])
+    present = present[:, :, :, :keys]
+    j = np.arange(keys)
+    seen = j <= at[:, None, :, None]
+    if window > 0:
+        seen &= j > at[:, None, :, None] - window
+    if not causal:
+        seen = j < ends[:, None, None, None]
+    bias = 0.0 if added is None else np.pad(added, [(0, 0)] * 3 + [(0, keys - added.shape[3])])
+    wanted, _, weights = attend(
+        queries,
+        *present,
+        attrs.get("scale"),
+        bias,
+        seen,
+        softcap,
+        np.zeros(4) if smooth else sink,
+    )
+    inputs = [np.concatenate([q, k, v], 2), None, None] if packed else [q, k, v]
+    inputs += [None, None] if old is None else [*old]
+    inputs += [int32(*lengths), np.array([total], "int32")]
+    inputs += [COS.astype(dtype), SIN.astype(dtype)] if rotary else [None, None]
+    inputs += [positions, added, sink, None, None, None, None, None if new is None else int32(*new)]
+    while inputs[-1] is None:
+        inputs.pop()
+    valid = [min(length, e) if new is None else n for e, n in zip(ends, new or ends)]
+
+    def part(i, x):
+        if i == 0:
+            return np.concatenate([x[b, :n] for b, n in enumerate(valid)])
+        return np.concatenate([x[b, :, :n] for b, n in enumerate(ends)], 1)
+
+    attrs |= {"num_heads": 4, "kv_num_heads": 2, "softcap": softcap}
+    attrs |= {"local_window_size": window} if window > 0 else {}
+    attrs |= {} if causal else {"causal": 0}
+    attrs |= {"smooth_softmax": 1} if smooth else {}
+    if rotary:
+        attrs |= {"do_rotary": 1, "rotary_interleaved": interleaved}
+    rtol = 2e-5 if dtype == "float32" else 6e-3
+    results = [x.astype(dtype) for x in (wanted, *present)]
+    return check(
+        "GroupQueryAttention",
+        inputs,
+        *results,
+        part=part,
+        rtol=rtol,
+        peer=peer,
+        known=known,
+        **attrs,
+    )
+
+
+GROUPED = {
+    "a prompt": dict(batch=1, length=4, past=0, lengths=[3], total=4),
+    "a prompt without a cache": dict(
+        batch=1, length=4, past=None, lengths=[3], total=4, peer=False
+    ),
+    "padded prompts": dict(batch=2, length=4, past=0, lengths=[3, 1], total=4),
+    "a step": dict(batch=1, length=1, past=3, lengths=[3], total=4),
+    "a step with a known total": dict(batch=1, length=1, past=3, lengths=[3], total=4, known=(6,)),
+    "steps of one length": dict(batch=2, length=1, past=3, lengths=[3, 3], total=4),
+    "steps of several lengths": dict(batch=2, length=1, past=3, lengths=[3, 1], total=4),
+    "steps of several lengths and a known total": dict(
+        batch=2, length=1, past=3, lengths=[3, 1], total=4, known=(6,)
+    ),
+    "a second prompt, packed and turned": dict(
+        batch=1, length=3, past=3, lengths=[5], total=6, packed=True, rotary=1
+    ),
+    "pairs turned": dict(
+        batch=2, length=1, past=3, lengths=[3, 1], total=4, rotary=1, interleaved=1
+    ),
+    "own positions": dict(
+        batch=2, length=1, past=3, lengths=[3, 3], total=4, rotary=1, positions=np.array([[5], [3]])
+    ),
+    "a window": dict(batch=1, length=6, past=0, lengths=[5], total=6, window=3),
+    "a window on a cache": dict(batch=1, length=1, past=6, lengths=[6], total=7, window=3),
+    "scores capped": dict(batch=1, length=6, past=0, lengths=[5], total=6, softcap=2.0),
+    "a sink": dict(batch=1, length=6, past=0, lengths=[5], total=6, sink=floats(4)),
+    "a smooth softmax": dict(batch=1, length=3, past=2, lengths=[4], total=5, smooth=True),
+    "a bias and a cap": dict(
+        batch=2,
+        length=3,
+        past=3,
+        lengths=[5, 5],
+        total=6,
+        added=floats(1, 4, 3, 6),
+        softcap=1.5,
+        scale=0.3,
+        peer=False,
+    ),
+    "all keys": dict(batch=1, length=3, past=3, lengths=[5], total=6, causal=0),
+    "a buffer": dict(batch=2, length=1, past=3, lengths=[3, 2], total=4, buffer=9),
+    "a buffer and a bias": dict(
+        batch=1, length=1, past=3, lengths=[3], total=4, buffer=9, added=floats(1, 1, 1, 4)
+    ),
+    "padded chunks": dict(batch=2, length=3, past=5, lengths=[7, 4], total=8, new=[3, 2], rotary=1),
+    "float16": dict(
+        batch=1,
+        length=3,
+        past=3,
+        lengths=[5],
+        total=6,
+        packed=True,
+        rotary=1,
+        window=2,
+        softcap=3.0,
+        dtype="float16",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GROUPED)
+def test_grouped_queries(kind):
+    grouped(**GROUPED[kind])
+
+
+def test_norms_of_heads_before_they_meet():
+    q, k, v, a, b = floats(1, 3, 64), floats(1, 3, 32), floats(1, 3, 32), floats(16), floats(16)
+    queries, keys = (x * rms_factor(x, 1e-6) * w for x, w in ((heads(q, 4), a), (heads(k, 2), b)))
+    wanted, _, _ = attend(queries, keys, heads(v, 2), seen=causal(3, 3))
+    inputs = [q, k, v, None, None, int32(2), int32(3), *[None] * 7, a, b]
+    attrs = {"num_heads": 4, "kv_num_heads": 2}
+    check("GroupQueryAttention", inputs, wanted, peer=False, **attrs)
+
+
+@pytest.mark.parametrize("which", [1, 2])
+def test_scores_and_weights_of_grouped_queries_can_be_asked_for(which):
+    q, k, v = floats(1, 3, 64), floats(1, 3, 32), floats(1, 3, 32)
+    y, scores, weights = attend(
+        *(heads(x, n) for x, n in ((q, 4), (k, 2), (v, 2))), seen=causal(3, 3)
+    )
+    wanted = [None, np.where(causal(3, 3), scores, 0), weights][which]
+    past = np.zeros((1, 2, 0, 16), "float32")
+    inputs = [q, k, v, past, past, int32(2), int32(3)]
+    present = heads(k, 2), heads(v, 2)
+    attrs = {"num_heads": 4, "kv_num_heads": 2, "qk_output": which}
+    check("GroupQueryAttention", inputs, y, *present, wanted, **attrs)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_grouped_queries_of_random_shapes_and_options(seed):
+    rng = np.random.default_rng(seed)
+    batch, past = int(rng.integers(1, 4)), int(rng.integers(0, 6))
+    length = 1 if batch > 1 and past else int(rng.integers(1, 5))
+    end = past + length
+    lengths = [end - 1] * batch
+    if length == 1 and past:
+        lengths = [int(n) for n in rng.integers(0, end, batch - 1)] + [end - 1]
+    grouped(
+        batch,
+        length,
+        past,
+        lengths,
+        end,
+        packed=bool(rng.integers(2)),
+        rotary=int(rng.integers(2)),
+        interleaved=int(rng.integers(2)),
+        window=int(rng.integers(1, 5)) if rng.integers(2) else -1,
+        softcap=3.0 * int(rng.integers(2)),
+        scale=0.5,
+        buffer=end + int(rng.integers(1, 4)) if past and rng.integers(2) else None,
+    )
+
+
+@pytest.mark.parametrize("exec_mode", ["bytecode", "compiled"])
+def test_a_step_of_decoding_is_one_kernel_that_reads_each_head_of_the_cache_once(exec_mode):
+    """Of a cache whose length is known when it runs."""
+    q, k, v = floats(1, 1, 64), floats(1, 1, 32), floats(1, 1, 32)
+    past = floats(2, 1, 2, 5, 16)
+    inputs = [q, k, v, *past, int32(5), int32(6)]
+    shape = [1, 2, "past", 16]
+    model, feed = one_node(
+        "GroupQueryAttention",
+        inputs,
+        (True, True, True),
+        shapes={"x3": shape, "x4": shape},
+        num_heads=4,
+        kv_num_heads=2,
+    )
+    mod = from_onnx(model)
+    text = str(mod.explain())
+    assert "fused with matmul" in text and "to attention" in text
+    assert not any(f" {op} at" in text for op in ("broadcast_to", "repeat", "softmax"))
+    program = relax.build(mod, "llvm", exec_mode=exec_mode)
+    vm = relax.VirtualMachine(program, tvm.cpu(), exec_mode=exec_mode)
+    keys, values = (np.concatenate([p, heads(n, 2)], 2) for p, n in zip(past, (k, v)))
+    wanted, _, _ = attend(heads(q, 4), keys, values)
+    for got, w in zip(vm["main"](*feed.values()), (wanted, keys, values), strict=True):
+        np.testing.assert_allclose(got.numpy(), w, rtol=1e-5, atol=1e-5)
+
+
+def test_relative_positions_in_buckets():
+    """As T5 has them."""
+    table = floats(8, 3)
+
+    def bucket(back, both):
+        count, offset = (4, 4 if back < 0 else 0) if both else (8, 0)
+        back = abs(back) if both else max(back, 0)
+        if back < count // 2:
+            return offset + back
+        share = math.log(back / (count // 2)) / math.log(20 / (count // 2))
+        return offset + min(count // 2 + int(share * (count - count // 2)), count - 1)
+
+    for both in (0, 1):
+        which = np.array([[bucket(i - j, both) for j in range(12)] for i in range(12)])
+        lengths = [np.array(12), np.array(12)]
+        wanted = table[which].transpose(2, 0, 1)[None]
+        attrs = {"max_distance": 20, "is_bidirectional": both}
+        check("RelativePositionBias", [table, *lengths], wanted, known=(1, 2), **attrs)
+    query, bias, weight, more, eco = (
+        floats(2, 4, 8),
+        floats(8),
+        floats(4, 6),
+        floats(6),
+        floats(1, 2, 1, 1),
+    )
+    position = floats(1, 2, 4, 4)
+    gates = heads(query + bias, 2) @ weight + more
+    u, r = np.split(sigmoid(gates.reshape(2, 2, 4, 2, 3).sum(-1)), 2, -1)
+    wanted = (u * (r * eco - 1) + 2) * position
+    inputs = [query, bias, position, weight, more, eco]
+    check("GatedRelativePositionBias", inputs, wanted, num_heads=2)
+
+
+def test_padding_goes_and_comes_back():
+    x, counts = floats(2, 3, 4), int32(1, 3)
+    offset = int32(0, 3, 4, 5, 1, 2).reshape(2, 3)
+    tokens = np.concatenate([x[0, :1], x[1]])
+    check("RemovePadding", [x, counts], tokens, offset, int32(0, 1, 4), int32(3))
+    back = x.copy()
+    back[0, 1:] = 0
+    check("RestorePadding", [tokens, offset], back)
+
+
+# -- moved and made --------------------------------------------------------------------------------
+
+
+def test_what_is_moved_and_made():
+    x = floats(2, 3, 8)
+    check("ExpandDims", [x, np.array(-1, "int32")], x[..., None], known=(1,))
+    check("GatherND", [x, np.array([[0, 1], [1, 2]])], x[[0, 1], [1, 2]])
+    check("TorchEmbedding", [x[0], np.array([1, 2])], x[0][1:])
+    pads = np.array([0, 1, 0, 0, 0, 2])
+    widths = [(0, 0), (1, 0), (0, 2)]
+    check("Pad", [x, pads, floats(1) * 0 + 3], np.pad(x, widths, constant_values=3), known=(1, 2))
+    for mode in ("edge", "reflect"):
+        check("Pad", [x, pads[None]], np.pad(x, widths, mode=mode), known=(1,), mode=mode)
+    check("Trilu", [x, np.array(1)], np.triu(x, 1), known=(1,))
+    check("Trilu", [x], np.tril(x), upper=0)
+    values = np.array([2, 1, 1, 3, 4, 3], "float32")
+    wanted = np.array([2, 1, 3, 4], "float32"), np.array([0, 1, 1, 2, 3, 2]), np.array([1, 2, 2, 1])
+    check("Unique", [values], *wanted)
+    check("Range", [np.array([1]), np.array(7)], np.arange(1, 7))
+    ends = [np.array(v, "int16") for v in (1, 7, 2)]
+    check("Range", ends, np.arange(1, 7, 2, "int16"), known=(0, 1, 2))
+    slices = np.stack([x[..., i : i + 3] for i in range(0, 6, 2)], -2)
+    check("UnfoldTensor", [x], slices, size=3, step=2)
+    slices = np.stack([x[:, i : i + 2] for i in (0, 1)], 1).transpose(0, 1, 3, 2)
+    check("UnfoldTensor", [x], slices, size=2, dim=1)
+    check("SampleOp", [x], x)
+
+
+def test_what_is_computed_of_elements():
+    x = floats(3, 4)
+    check("IsAllFinite", [x, floats(2)], np.array(True))
+    for value, flags in ((np.inf, {"isinf_only": 1}), (np.nan, {"isnan_only": 1}), (np.nan, {})):
+        bad = np.where(x == x[1, 1], np.float32(value), x)
+        check("IsAllFinite", [x, bad], np.array(False), **flags)
+    check("IsAllFinite", [np.where(x == x[1, 1], np.inf, x)], np.array(True), isnan_only=1)
+    a, b = floats(3, 4, 2), floats(3, 4, 2)
+    product = a.view("complex64") * b.view("complex64")
+    check("ComplexMul", [a, b], product.view("float32"))
+    product = a.view("complex64") * b.view("complex64").conj()
+    check("ComplexMulConj", [a, b], product.view("float32"))
+    other = floats(5, 4)
+    squares = ((x[:, None] - other) ** 2).sum(-1)
+    check("CDist", [x, other], squares)
+    check("CDist", [x, other], np.sqrt(squares), metric="euclidean")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 9])
+def test_runs_of_tokens_do_not_repeat(size):
+    tokens = np.array([[0, 1, 2, 0, 1, 2, 0, 1], [1] * 8, range(8)])
+    scores = floats(3, 9)
+    wanted = scores.copy()
+    for row, each in zip(wanted, tokens.tolist()):
+        for i in range(len(each) - size + 1):
+            if each[i : i + size - 1] == each[len(each) - size + 1 :]:
+                row[each[i + size - 1]] = -np.inf
+    assert np.isinf(wanted).any() == (size < 9)
+    check("NGramRepeatBlock", [tokens, scores], wanted, ngram_size=size)
+
+
+def test_hashes_of_integers():
+    """The first is of 12345 by the reference program."""
+    values = [12345, 2**31 - 1, 7]
+    for dtype in ("int32", "uint32", "int64", "uint64"):
+        words = np.array(values, dtype)
+        wanted = [murmur(w.tobytes(), 7) for w in words]
+        check("MurmurHash3", [words], np.array(wanted, "uint32"), seed=7)
+        check("MurmurHash3", [words], np.array(wanted, "uint32").view("int32"), seed=7, positive=0)
+
+
+def murmur(data, seed):
+    h, mask = seed, 0xFFFFFFFF
+    for i in range(0, len(data), 4):
+        k = int.from_bytes(data[i : i + 4], "little") * 0xCC9E2D51 & mask
+        k = (k << 15 | k >> 17) * 0x1B873593 & mask
+        h ^= k
+        h = ((h << 13 | h >> 19) & mask) * 5 + 0xE6546B64 & mask
+    h ^= len(data)
+    h = (h ^ h >> 16) * 0x85EBCA6B & mask
+    h = (h ^ h >> 13) * 0xC2B2AE35 & mask
+    return h ^ h >> 16
+
+
+# -- mixtures of experts ---------------------------------------------------------------------------
+
+
+def mixture(x, router, inner, weight, bias, count, normal=True):
+    """inner  (tokens, expert) -> its activation."""
+    shares = softmax(router.astype("float64"))
+    y = np.zeros_like(x)
+    for token, share in enumerate(shares):
+        best = np.argsort(-share, kind="stable")[:count]
+        total = share[best].sum() if normal else 1.0
+        for e in best:
+            y[token] += share[e] / total * (inner(x[token], e) @ weight[e].T + bias[e])
+    return y
+
+
+def test_mixtures_of_experts():
+    x, router = floats(6, 8), floats(6, 4)
+    w1, b1, w2, b2 = floats(4, 16, 8), floats(4, 16), floats(4, 8, 16), floats(4, 8)
+    meanings = {
+        "relu": lambda h: np.maximum(h, 0),
+        "gelu": tanh_gelu,
+        "silu": lambda h: h * sigmoid(h),
+        "identity": lambda h: h,
+    }
+    for name, meaning in meanings.items():
+        wanted = mixture(x, router, lambda t, e, f=meaning: f(t @ w1[e].T + b1[e]), w2, b2, 2)
+        attrs = {"k": 2, "activation_type": name, "normalize_routing_weights": 1}
+        check("MoE", [x, router, w1, b1, w2, b2], wanted, **attrs)
+    wanted = mixture(x, router, lambda t, e: np.maximum(t @ w1[e].T + b1[e], 0), w2, b2, 1, False)
+    inputs = [x.reshape(2, 3, 8), router, w1, b1, w2, b2]
+    check("MoE", inputs, wanted.reshape(2, 3, 8))
+
+
+@pytest.mark.parametrize("fusion", [0, 1, 2])
+def test_mixtures_of_gated_experts(fusion):
+    x, router = floats(6, 8), floats(6, 4)
+    w1, b1, w3, b3 = floats(4, 16, 8), floats(4, 16), floats(4, 16, 8), floats(4, 16)
+    w2, b2 = floats(4, 8, 16), floats(4, 8)
+
+    def inner(t, e):
+        gate, up = np.minimum(t @ w1[e].T + b1[e], 1.5), np.clip(t @ w3[e].T + b3[e], -1.5, 1.5)
+        return gate * sigmoid(1.2 * gate) * (up + 0.5)
+
+    wanted = mixture(x, router, inner, w2, b2, 2)
+    if fusion == 0:
+        inputs = [x, router, w1, b1, w2, b2, w3, b3]
+    else:
+        joined = [
+            np.stack([a, b], 2) if fusion == 1 else np.stack([a, b], 1)
+            for a, b in ((w1, w3), (b1, b3))
+        ]
+        inputs = [x, router, joined[0].reshape(4, 32, 8), joined[1].reshape(4, 32), w2, b2]
+    attrs = {"k": 2, "activation_type": "swiglu", "normalize_routing_weights": 1}
+    attrs |= {"swiglu_fusion": fusion, "swiglu_limit": 1.5}
+    attrs |= {"activation_alpha": 1.2, "activation_beta": 0.5}
+    check("MoE", inputs, wanted, peer=fusion == 1, **attrs)
+
+
+# -- errors ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "attrs", "message"),
+    [
+        ("Attention", [floats(1, 2, 4)], {"num_heads": 1}, "its input weights is missing"),
+        ("MultiHeadAttention", [floats(1, 2, 4)] * 3, {}, "attribute num_heads: it is missing"),
+        ("QuickGelu", [floats(3)], {"alpha": 1}, "attribute alpha: wanted FLOAT, got INT"),
+        ("QuickGelu", [floats(3)], {"beta": 1.0}, "attribute beta: it is not imported"),
+        ("Gelu", [floats(3), floats(3)], {}, "wanted 1 inputs at most"),
+        (
+            "Attention",
+            [floats(1, 2, 4), floats(4, 12), None, int32(1, 2, 3)],
+            {"num_heads": 1},
+            "mask",
+        ),
+        (
+            "GroupQueryAttention",
+            [floats(1, 2, 4)] * 3,
+            {"num_heads": 1, "kv_num_heads": 1},
+            "seqlens_k",
+        ),
+        ("CDist", [floats(2, 2)] * 2, {"metric": "yule"}, "metric: wanted euclidean"),
+    ],
+)
+def test_what_does_not_fit_is_told_with_its_node(op_type, inputs, attrs, message):
+    model, _ = one_node(op_type, inputs, **attrs)
+    with pytest.raises(FrontendError, match=message) as raised:
+        from_onnx(model)
+    assert f"com.microsoft.{op_type}" in "".join(raised.value.__notes__)
