@@ -173,7 +173,7 @@ def _added(node: Any, mask: Any, bias: Any, low: float, q: Any, keys: Any, past:
 def _within(node: Any, bounds: Any, batch: Any, keys: Any) -> Any:
     """Whether each of `keys` keys lies in its batch's bounds: [batch, 1, 1, keys]."""
     (count,) = dims_of(bounds)
-    at = places(keys, str(dtype_of(bounds)))
+    positions = places(keys, str(dtype_of(bounds)))
     ends, starts = bounds, None
     if not is_same(count, batch):
         ends = part(bounds, 0, 0, batch)
@@ -183,10 +183,10 @@ def _within(node: Any, bounds: Any, batch: Any, keys: Any) -> Any:
             raise node.error(
                 f"mask: wanted {batch} elements, twice or three times as many (and 2), got {count}"
             )
-    shown = op.less(at, op.expand_dims(ends, (1, 2, 3)))
+    shown = op.less(positions, op.expand_dims(ends, (1, 2, 3)))
     if starts is None:
         return shown
-    return op.logical_and(shown, op.greater_equal(at, op.expand_dims(starts, (1, 2, 3))))
+    return op.logical_and(shown, op.greater_equal(positions, op.expand_dims(starts, (1, 2, 3))))
 
 
 def _cached(
@@ -219,8 +219,10 @@ def _of_beams(rows: Any, beams: Any) -> Any:
     first = op.multiply(places(batches), PrimValue(width))
     own = op.astype(part(beams, 2, 0, count), "int64")
     source = op.reshape(op.add(own, op.expand_dims(first, (1, 2))), shape_expr([batch, count]))
-    at = op.broadcast_to(places(count), shape_expr([batch, count]))
-    picked = op.gather_nd(op.permute_dims(rows, (0, 2, 1, 3)), op.stack(Tuple((source, at)), 2))
+    positions = op.broadcast_to(places(count), shape_expr([batch, count]))
+    picked = op.gather_nd(
+        op.permute_dims(rows, (0, 2, 1, 3)), op.stack(Tuple((source, positions)), 2)
+    )
     return op.permute_dims(picked, (0, 2, 1, 3))
 
 
@@ -561,9 +563,9 @@ def group_query_attention(
     new = PrimValue(rows) if query_seqlens is None else op.astype(query_seqlens, "int64")
     # With padding behind it, a first prompt is shorter than its rows.
     begin = node.emit(op.maximum(op.subtract(lengths, new), const(0, "int64")))
-    at = op.add(op.expand_dims(begin, 1), places(rows))
+    positions = op.add(op.expand_dims(begin, 1), places(rows))
     if do_rotary:
-        turns = at if position_ids is None else position_ids
+        turns = positions if position_ids is None else position_ids
         q, k = (_rotated(node, x, turns, cos, sin, rotary_interleaved) for x in (q, k))
     q, k = node.emit(q), node.emit(k)
     first = past_key is None or is_same(dims_of(past_key)[2], 0)
@@ -578,7 +580,7 @@ def group_query_attention(
     if first and query_seqlens is None:
         own = op.reshape(places(rows), shape_expr([1, 1, rows, 1]))
     else:
-        own = op.expand_dims(at, (1, 3))
+        own = op.expand_dims(positions, (1, 3))
     if not causal:
         seen = op.less(columns, op.expand_dims(lengths, (1, 2, 3)))
     else:
@@ -628,9 +630,11 @@ def _written(node: Any, past: Any, new: Any, begin: Any, length: Any) -> Any:
     if not is_same(length, have):
         blank = shape_expr([batch, heads, simplified(length - have), size])
         past = _joined(past, op.zeros(blank, dtype_of(past)))
-    at = op.add(op.expand_dims(begin, 1), places(rows))
-    at = op.broadcast_to(op.expand_dims(at, (1, 3)), shape_expr([batch, heads, rows, size]))
-    return node.emit(op.scatter_elements(past, at, new, 2))
+    positions = op.add(op.expand_dims(begin, 1), places(rows))
+    positions = op.broadcast_to(
+        op.expand_dims(positions, (1, 3)), shape_expr([batch, heads, rows, size])
+    )
+    return node.emit(op.scatter_elements(past, positions, new, 2))
 
 
 # -- positions -------------------------------------------------------------------------------------
@@ -665,10 +669,10 @@ def rotary_embedding(
     return _rows(y) if flat else y
 
 
-def _rotated(node: Any, x: Any, at: Any, cos: Any, sin: Any, interleaved: int) -> Any:
+def _rotated(node: Any, x: Any, positions: Any, cos: Any, sin: Any, interleaved: int) -> Any:
     """Pairs of the first dimensions of heads, turned by the angles of their positions.
 
-    x         [batch, heads, s, d]      at  positions [batch or 1, s]
+    x         [batch, heads, s, d]      positions  [batch or 1, s]
     cos, sin  [positions, r / 2]: of the first r dimensions; others stay
     """
     if cos is None or sin is None:
@@ -680,7 +684,7 @@ def _rotated(node: Any, x: Any, at: Any, cos: Any, sin: Any, interleaved: int) -
     turned, rest = x, None
     if not is_same(width, size):
         turned, rest = (node.emit(p) for p in parts(node, x, (width, size - width)))
-    c, s = (op.expand_dims(op.take(t, at, 0), 1) for t in (cos, sin))
+    c, s = (op.expand_dims(op.take(t, positions, 0), 1) for t in (cos, sin))
     c, s = node.emit(c), node.emit(s)
     if interleaved:
         pairs = node.emit(op.reshape(turned, shape_expr([batch, heads, length, half, 2])))
@@ -788,5 +792,5 @@ def restore_padding(node: Any, x: Any, offset: Any) -> Any:
     total = simplified(batch * length)
     flat = op.reshape(offset, shape_expr([total]))
     blank = op.zeros(shape_expr([total, width]), dtype_of(x))
-    at = op.expand_dims(op.astype(part(flat, 0, 0, tokens), "int64"), 1)
-    return op.reshape(op.scatter_nd(blank, at, x), shape_expr([batch, length, width]))
+    positions = op.expand_dims(op.astype(part(flat, 0, 0, tokens), "int64"), 1)
+    return op.reshape(op.scatter_nd(blank, positions, x), shape_expr([batch, length, width]))
