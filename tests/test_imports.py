@@ -52,7 +52,10 @@ LISTS_ITS_NAMES = {
     "topi/nn.py",
     "topi/utils.py",
 }
-HEAVY = {"llvmlite", "ml_dtypes", "pygments", "pytest", "torch", "onnx", "onnxruntime", "rich"}
+HEAVY = {
+    *("llvmlite", "ml_dtypes", "pygments", "pytest", "torch", "onnx", "onnxruntime", "rich"),
+    *("argcomplete", "PIL", "openvino", "onnx2torch"),
+}
 
 
 def room_of(path: pathlib.Path) -> str:

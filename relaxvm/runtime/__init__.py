@@ -56,6 +56,7 @@ from .executable import load_executable as load_executable
 from .executable import load_module as load_module
 from .executable import requirements as requirements
 from .fileformat import without_contents as without_contents
+from .files import write_atomically as write_atomically
 from .heap import MakeCode as MakeCode
 from .heap import MatchCode as MatchCode
 from .heap import ShapeHeap as ShapeHeap
@@ -92,6 +93,7 @@ from .program import Provenance as Provenance
 from .registry import PackedFunc as PackedFunc
 from .registry import get_global_func as get_global_func
 from .registry import list_global_func_names as list_global_func_names
+from .registry import nearest_names as nearest_names
 from .registry import register_apart as register_apart
 from .registry import register_func as register_func
 from .registry import register_global_func as register_global_func

@@ -1,0 +1,6 @@
+"""`python -m relaxvm`: the command `relaxvm`."""
+
+from .cli import main
+
+if __name__ == "__main__":
+    raise SystemExit(main())

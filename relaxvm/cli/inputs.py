@@ -1,0 +1,242 @@
+"""Values for a program's inputs: from files, from the command line, or made up."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..base import LoadError, VMValueError
+from ..runtime import NDArray, array, as_ndarray, dims, nearest_names
+from ..runtime.sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from .console import Console
+
+_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+_MOST_BYTES = 1 << 36
+
+
+def add_input_options(parser: argparse.ArgumentParser) -> None:
+    """What the model is given."""
+    group = parser.add_argument_group("what the model is given")
+    group.add_argument(
+        "--input", action="append", default=[], metavar="NAME=VALUE",
+        help="@FILE.npy, @FILE.npz, @FILE.pb (a TensorProto), @IMAGE.png, random, zeros, ones, or "
+        "a value in JSON; random where nothing is said",
+    )  # fmt: skip
+    group.add_argument(
+        "--size", action="append", default=[], metavar="SYMBOL=N",
+        help="the value of a symbol in the shapes of inputs that are made up; 1",
+    )  # fmt: skip
+    group.add_argument("--seed", type=int, default=0, help="of random inputs; 0")
+
+
+def inputs_of(
+    arguments: argparse.Namespace,
+    program: Any,
+    console: Console,
+    shapes: Mapping[str, Sequence[Any]] | None = None,
+    known: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """{parameter of `main`: value}, in order.
+
+    shapes  {parameter: shape}: sizes for symbols in it
+    known   values of some parameters (weights)
+    """
+    info = program.function("main")
+    said: dict[str, str] = {}
+    for text in arguments.input:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise LoadError(f"--input: wanted NAME=VALUE, got {text!r}")
+        if name not in info.param_names:
+            near = nearest_names(name, list(info.param_names))
+            raise LoadError(f"--input: there is no input {name!r}{near}; {info.signature()}")
+        said[name] = value
+    sizes = _sizes(arguments.size)
+    for name, param in zip(info.param_names, info.params):
+        _learn(sizes, param, (shapes or {}).get(name, ()))
+    values: dict[str, Any] = dict(known or {})
+    for name, param in zip(info.param_names, info.params):
+        text = said.get(name, "random")
+        if text.startswith("@"):
+            values[name] = _from_file(text[1:], name, param)
+            _learn(sizes, param, np.shape(values[name]))
+    rng = np.random.default_rng(arguments.seed)
+    free = dict.fromkeys(s for param in info.params for s in _symbols(param) if s not in sizes)
+    if free:
+        console.note(f"{', '.join(free)}: 1 each; --size {next(iter(free))}=N says otherwise")
+    sizes = {**dict.fromkeys(free, 1), **sizes}
+    for name, param in zip(info.param_names, info.params):
+        if name not in values:
+            values[name] = _made_up(said.get(name, "random"), name, param, sizes, rng)
+    return {name: values[name] for name in info.param_names}
+
+
+def _sizes(texts: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for text in texts:
+        name, _, number = text.partition("=")
+        if not number.isdecimal() or len(number) > 18:
+            raise LoadError(f"--size: wanted SYMBOL=N, got {text!r}")
+        sizes[name] = int(number)
+    return sizes
+
+
+def _symbols(param: Any) -> list[str]:
+    """The symbols that stand in what a parameter wants."""
+    if isinstance(param, TupleInfo):
+        return [s for field in param.fields for s in _symbols(field)]
+    every: Any = ()
+    if isinstance(param, TensorInfo):
+        every = param.shape or ()
+    elif isinstance(param, ShapeInfo):
+        every = param.values or ()
+    return [s for dim in every for s in dims.symbols_of(dim)]
+
+
+def _learn(sizes: dict[str, int], param: Any, shape: Sequence[Any]) -> None:
+    """Symbols get the sizes that a given array has."""
+    if isinstance(param, TensorInfo) and param.shape is not None and len(shape) == len(param.shape):
+        for dim, size in zip(param.shape, shape):
+            symbol = dims.is_symbol(dim)
+            if symbol is not None and isinstance(size, int):
+                sizes.setdefault(symbol, size)
+
+
+def _from_file(path: str, name: str, param: Any) -> Any:
+    ending = os.path.splitext(path)[1].lower()
+    try:
+        if ending == ".npy":
+            return np.load(path, allow_pickle=False)
+        if ending == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                if name not in arrays and len(arrays.files) != 1:
+                    raise LoadError(f"{path}: no array {name!r}; it has {', '.join(arrays.files)}")
+                return arrays[name if name in arrays else arrays.files[0]]
+        if ending == ".pb":
+            return _from_proto(path)
+    except (ValueError, EOFError) as error:
+        raise LoadError(f"{path}: wanted an array: {error}") from error
+    if ending in _IMAGES:
+        return _from_image(path, name, param)
+    raise LoadError(
+        f"--input {name}: {path}: wanted .npy, .npz, .pb or an image ({', '.join(_IMAGES)})"
+    )
+
+
+def _from_proto(path: str) -> Any:
+    import onnx
+    import onnx.numpy_helper
+
+    try:
+        return onnx.numpy_helper.to_array(onnx.load_tensor(path))
+    except OSError:
+        raise
+    except Exception as error:  # the class depends on which protobuf is installed
+        raise LoadError(f"{path}: wanted a TensorProto: {error}") from error
+
+
+def _from_image(path: str, name: str, param: Any) -> Any:
+    """An image as the input wants it: [n, c, h, w] or [n, h, w, c] (c 1 or 3), scaled to its height
+    and width; floats from 0 to 1, integers from 0 to 255.
+    """
+    try:
+        import PIL.Image
+    except ImportError as error:
+        raise LoadError(f"--input {name}: images need the package pillow") from error
+    shape = param.shape if isinstance(param, TensorInfo) and param.shape is not None else ()
+    first = len(shape) == 4 and shape[1] in (1, 3)
+    if len(shape) != 4 or not (first or shape[3] in (1, 3)):
+        raise LoadError(
+            f"--input {name}: an image is [n, 3, h, w] or [n, h, w, 3]; this is {param}"
+        )
+    channels: Any
+    channels, size = (shape[1], shape[2:]) if first else (shape[3], shape[1:3])
+    try:
+        with PIL.Image.open(path) as file:
+            picture = file.convert("L" if channels == 1 else "RGB")
+    except PIL.UnidentifiedImageError as error:
+        raise LoadError(f"{path}: wanted an image: {error}") from error
+    wanted = [s if isinstance(s, int) else own for s, own in zip(size, picture.size[::-1])]
+    picture = picture.resize((wanted[1], wanted[0]))
+    pixels = np.asarray(picture).reshape(*wanted, channels)
+    pixels = (pixels.transpose(2, 0, 1) if first else pixels)[None]
+    kind = str(param.dtype)
+    return (pixels / np.float32(255)).astype(kind) if "float" in kind else pixels.astype(kind)
+
+
+def _made_up(
+    text: str, name: str, param: Any, sizes: Mapping[str, int], rng: np.random.Generator
+) -> Any:
+    if isinstance(param, TupleInfo) and text in _FILLS:
+        fields = enumerate(param.fields)
+        return tuple(_made_up(text, f"{name}[{i}]", field, sizes, rng) for i, field in fields)
+    if isinstance(param, ShapeInfo) and param.values is not None and text in _FILLS:
+        return tuple(dims.evaluate(d, sizes) for d in param.values)
+    if isinstance(param, PrimInfo) and text in _FILLS:
+        return 0
+    if text in _FILLS:
+        if not isinstance(param, TensorInfo) or param.shape is None:
+            raise VMValueError(f"--input {name}: {param} has no shape to make up; give @FILE.npy")
+        shape = tuple(int(dims.evaluate(d, sizes)) for d in param.shape)
+        if any(d < 0 for d in shape) or _numel(shape) * 8 > _MOST_BYTES:
+            raise VMValueError(f"--input {name}: a shape of {list(shape)} is not made up")
+        return _FILLS[text](shape, str(param.dtype or "float32"), rng)
+    try:
+        value = json.loads(text)
+        if isinstance(param, PrimInfo):
+            return value
+        dtype = str(getattr(param, "dtype", None) or "float32")
+        return array(np.asarray(value, None if "float" in dtype else dtype), dtype=dtype)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise LoadError(
+            f"--input {name}: wanted @FILE, random, zeros, ones or a value in JSON, got {text!r}: "
+            f"{error}"
+        ) from error
+
+
+def _numel(shape: Sequence[int]) -> int:
+    count = 1
+    for d in shape:
+        count *= d
+    return count
+
+
+def _random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> NDArray:
+    """Normal floats; integers 0 and 1, which are in every table that they may index."""
+    if dtype.startswith(("int", "uint", "bool")):
+        return array(rng.integers(0, 2, shape).astype(dtype), dtype=dtype)
+    return array(rng.standard_normal(shape, "float32"), dtype=dtype)
+
+
+_FILLS: dict[str, Callable[[tuple[int, ...], str, np.random.Generator], NDArray]] = {
+    "random": _random,
+    "zeros": lambda shape, dtype, _: array(np.zeros(shape, "float32"), dtype=dtype),
+    "ones": lambda shape, dtype, _: array(np.ones(shape, "float32"), dtype=dtype),
+}
+
+
+def plain(value: Any) -> Any:
+    """A result as numpy arrays; tuples as lists."""
+    if isinstance(value, (tuple, list)):
+        return [plain(v) for v in value]
+    return as_ndarray(value).numpy() if hasattr(value, "dtype") else np.asarray(value)
+
+
+def named(results: Any, names: Sequence[str] = ()) -> dict[str, np.ndarray]:
+    """{name: array} of a result, as it is written to a file; parts of tuples are numbered."""
+    if not isinstance(results, list):
+        results = [results]
+    flat: dict[str, np.ndarray] = {}
+    for i, value in enumerate(results):
+        name = names[i] if i < len(names) else f"output_{i}"
+        if isinstance(value, list):
+            for inner, part in named(value, [f"{name}_{k}" for k in range(len(value))]).items():
+                flat[inner] = part
+        else:
+            flat[name] = value
+    return flat

@@ -1,0 +1,244 @@
+"""What a command is given to work on: an ONNX model, a module in a Python file, or a program."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..base import Deferred, LoadError
+from ..loading import is_program
+from ..runtime import Executable, load
+from .console import Console
+
+if TYPE_CHECKING:
+    import runpy
+
+    from .. import ir, meta_schedule, pipeline, relax
+    from ..ir import pass_context
+    from ..relax import transform
+    from ..relax.frontend import onnx
+else:
+    # Programs that were built are run without the compiler.
+    runpy = Deferred("runpy")
+    ir = Deferred("relaxvm.ir")
+    meta_schedule = Deferred("relaxvm.meta_schedule")
+    pipeline = Deferred("relaxvm.pipeline")
+    relax = Deferred("relaxvm.relax")
+    pass_context = Deferred("relaxvm.ir.pass_context")
+    transform = Deferred("relaxvm.relax.transform")
+    onnx = Deferred("relaxvm.relax.frontend.onnx")
+
+_MODULE = re.compile(r"(?P<file>.*\.py):(?P<name>\w+)")
+# Stage of a build -> what is told of it, from its beginning to that of the next.
+_STAGES = {
+    "graph_to_legal": "graph passes",
+    "legal_to_fused": "fusion",
+    "fused_to_planned": "memory plan",
+    "pack": "constants packed",
+    "schedule": "kernels and functions compiled",
+}
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The argument that names what to work on."""
+    parser.add_argument(
+        "model", help="an ONNX model, a program (.rvm), or FILE.py:NAME for a module in Python"
+    )
+
+
+def add_build_options(parser: argparse.ArgumentParser) -> None:
+    """How a model is built; a program is built already."""
+    group = parser.add_argument_group("how a model is built")
+    group.add_argument(
+        "--target", help="for which machine: native (default), x86-64-v3, aarch64-linux-gnu, ..."
+    )
+    group.add_argument(
+        "--shape", action="append", default=[], metavar="INPUT=1x3x224x224",
+        help="the shape of an input, instead of what the model says; words are symbols",
+    )  # fmt: skip
+    group.add_argument("--opt-level", type=int, choices=range(5), help="which passes run; 2")
+    group.add_argument(
+        "--numerics", choices=["exact", "reassociates", "approximate"],
+        help="what passes may do to results; approximate",
+    )  # fmt: skip
+    group.add_argument(
+        "--records",
+        metavar="PATH",
+        help="tuning records: the folder of a JSONDatabase, or its file",
+    )
+
+
+class Model:
+    """What a command works on.
+
+    path        as it was given
+    is_onnx     an ONNX model
+    is_program  a program, which was built already
+    mod         the module, None for a program
+    shapes      {input: shape} of the option --shape
+    """
+
+    def __init__(self, path: str, shapes: Mapping[str, tuple[Any, ...]], console: Console) -> None:
+        self.path = path
+        self.shapes = dict(shapes)
+        self.mod: Any = None
+        module = _MODULE.fullmatch(path)
+        if module is not None and not os.path.exists(path):
+            with console.stage(f"{module['file']} run"):
+                self.mod = _module_in(module["file"], module["name"])
+            self.mod = _with_shapes(self.mod, self.shapes)
+        self.is_program = self.mod is None and is_program(path)
+        self.is_onnx = self.mod is None and not self.is_program
+
+    def imported(self, console: Console, **options: Any) -> Any:
+        """The module of a model. Raises LoadError for a program, which has none."""
+        if self.is_program:
+            raise LoadError(
+                f"{self.path}: a program, built already; wanted an ONNX model or FILE.py:NAME"
+            )
+        if self.mod is None:
+            with console.stage("import"):
+                self.mod = onnx.from_onnx(self.path, self.shapes, **options)
+        return self.mod
+
+    def program(
+        self, arguments: argparse.Namespace, console: Console, more: Any = (), **options: Any
+    ) -> Executable:
+        """The model built, as the options say; a program is loaded.
+
+        more  instruments of the build
+        """
+        if self.is_program:
+            refused = [
+                f"--{n.replace('_', '-')}"
+                for n in ("target", "opt_level", "numerics", "records")
+                if getattr(arguments, n, None) is not None
+            ]
+            if refused:
+                raise LoadError(f"{self.path}: a program, built already: {', '.join(refused)} is "
+                                "for models")  # fmt: skip
+            with console.stage("load"):
+                return load(self.path, mmap=True)
+        mod = self.imported(console)
+        target = target_text(arguments.target)
+        with _context(arguments, [*more, _Progress(console)]):
+            return pipeline.build(mod, target, **options)
+
+
+def opened(arguments: argparse.Namespace, console: Console) -> Model:
+    """What the arguments name."""
+    return Model(arguments.model, shapes_of(arguments.shape), console)
+
+
+def shapes_of(texts: list[str]) -> dict[str, tuple[Any, ...]]:
+    """{input: shape} of texts such as ``x=1x3x224x224`` or ``x=batch,3``."""
+    shapes = {}
+    for text in texts:
+        name, equals, dims = text.rpartition("=")
+        words = re.split(r"\s*,\s*" if "," in dims else "x", dims.strip(" ()[]"))
+        words = [w for w in words if w]
+        if (
+            not equals
+            or not name
+            or not all(re.fullmatch(r"\d{1,18}|[A-Za-z_]\w*", w) for w in words)
+        ):
+            raise LoadError(f"--shape: wanted INPUT=1x3x224x224 or INPUT=batch,3, got {text!r}")
+        shapes[name] = tuple(int(w) if w.isdigit() else w for w in words)
+    return shapes
+
+
+def target_text(text: str | None) -> str | None:
+    """A target as `Target` takes it: the word native, a name of its, or a triple."""
+    if text is None or text == "native":
+        return None if text is None else "llvm"
+    if re.fullmatch(r"[\w.]+(-[\w.]+){1,4}", text) and re.match(
+        r"(aarch64|arm|riscv|x86_64|i\d86|powerpc|ppc|s390x|loongarch|wasm)", text
+    ):
+        return f"llvm -mtriple={text}"
+    return text
+
+
+@contextlib.contextmanager
+def _context(arguments: argparse.Namespace, more: list[Any]) -> Iterator[None]:
+    settings = {}
+    if arguments.opt_level is not None:
+        settings["opt_level"] = arguments.opt_level
+    if arguments.numerics is not None:
+        settings["config"] = {"numerics": arguments.numerics}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(pass_context.PassContext(instruments=more, **settings))
+        if arguments.records is not None:
+            stack.enter_context(_records(arguments.records))
+        yield
+        for each in more:
+            if isinstance(each, _Progress):
+                each.finish()
+
+
+class _Progress:
+    """An instrument that tells how long each stage of a build took."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._stack = contextlib.ExitStack()
+        self._current = ""
+
+    def run_before_pass(self, mod: Any, info: Any) -> None:
+        stage = _STAGES.get(info.name)
+        if stage is not None and stage != self._current:
+            self.finish()
+            self._current = stage
+            self._stack.enter_context(self._console.stage(stage))
+
+    def finish(self) -> None:
+        """The stage that runs has ended."""
+        self._stack.close()
+
+    def exit_pass_ctx(self) -> None:
+        self._stack.pop_all()
+
+
+def _records(path: str) -> Any:
+    if os.path.isdir(path):
+        return meta_schedule.JSONDatabase(work_dir=path, allow_missing=False)
+    workloads = os.path.join(os.path.dirname(path), "database_workload.json")
+    if not os.path.isfile(path):
+        raise LoadError(f"--records {path}: wanted the folder of a JSONDatabase, or its records")
+    return meta_schedule.JSONDatabase(workloads, path, allow_missing=False)
+
+
+def _module_in(file: str, name: str) -> Any:
+    """The module called `name` that a Python file makes; the file is run."""
+    names = runpy.run_path(file, run_name="relaxvm.cli.model")
+    modules = [n for n, v in names.items() if isinstance(v, ir.IRModule)]
+    value = names.get(name)
+    if isinstance(value, relax.Function):
+        return ir.IRModule({"main": value})
+    if name not in modules:
+        got = f"got {type(value).__name__}" if name in names else "there is no such name"
+        listed = ", ".join(modules) or "none"
+        raise LoadError(f"{file}:{name}: wanted an IRModule, {got}; the file has: {listed}")
+    return value
+
+
+def _with_shapes(mod: Any, shapes: Mapping[str, tuple[Any, ...]]) -> Any:
+    """`mod` with symbols of `main` bound, so that its parameters have these shapes."""
+    sizes: dict[str, int] = {}
+    params = {p.name_hint: p.struct_info for p in mod["main"].params}
+    for name, shape in shapes.items():
+        dims = getattr(params.get(name), "dims", None)
+        if dims is None or len(dims) != len(shape):
+            listed = ", ".join(f"{n}: {info}" for n, info in params.items())
+            raise LoadError(
+                f"--shape {name}: no input of {len(shape)} dimensions; there are {listed}"
+            )
+        for dim, size in zip(dims, shape):
+            if isinstance(dim, ir.Var) and isinstance(size, int):
+                sizes[dim.name] = size
+            elif getattr(dim, "value", str(dim)) != size:
+                raise LoadError(f"--shape {name}: {dim} cannot become {size}: it is no symbol")
+    return transform.BindSymbolicVars(sizes)(mod) if sizes else mod
