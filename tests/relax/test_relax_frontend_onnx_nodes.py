@@ -18,7 +18,6 @@ FAIL = {
         r"|tensorscatter|maxpool_with_argmax|gridsample_volumetric|roialign_mode_max"
         r"|spacetodepth_crd"
     ),
-    "recurrent layers": r"lstm|gru|rnn",
     "the domains ai.onnx.ml and training": r"ai_onnx_ml|adam|adagrad|momentum",
     "a sum in float16 rounds otherwise": r"attention_4d_causal_fp16",
     "a sequence without a value": r"loop16_seq_none",

@@ -51,6 +51,7 @@ OPERATORS: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
     (nn.batch_norm, (X4, C, C, C, C), {"axis": 1}),
     (nn.dropout, (X4,), {}),
     (nn.dropout_seeded, (X4, 3), {}),
+    (nn.rnn, (X3, var(8, 2), var(2, 2), var(2), var(4, dtype="int64"), var(4, 2)), {}),
     (nn.cross_entropy_with_logits, (X4, X4), {}),
     (nn.nll_loss, (var(3, 5), var(3, dtype="int64")), {}),
     (nn.pad, (X4,), {"pad_width": [0] * 8}),

@@ -40,5 +40,8 @@ from .padding import pad as pad
 from .padding import pixel_shuffle as pixel_shuffle
 from .padding import space_to_depth as space_to_depth
 from .pool import *
+from .recurrent import gru as gru
+from .recurrent import lstm as lstm
+from .recurrent import rnn as rnn
 
 __getattr__ = _submodules(__name__)

@@ -35,6 +35,9 @@ from . import (
     quantised as quantised,
 )
 from . import (
+    recurrent as recurrent,
+)
+from . import (
     reduce as reduce,
 )
 from . import (

@@ -1,0 +1,195 @@
+"""Recurrent layers: RNN, GRU, LSTM. A direction is a call of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .....base import FrontendError
+from ....expr import Tuple, const
+from ..registry import onnx, op
+from ..values import dims_of, dtype_of, shape_expr
+
+# Activation -> alpha and beta where the model does not say them, as ONNX has it.
+_NUMBERS: dict[str, tuple[float, ...]] = {
+    "affine": (1.0, 0.0),
+    "leakyrelu": (0.01,),
+    "thresholdedrelu": (1.0,),
+    "scaledtanh": (1.0, 1.0),
+    "hardsigmoid": (0.2, 0.5),
+    "elu": (1.0,),
+}
+_REVERSED = {"forward": (False,), "reverse": (True,), "bidirectional": (False, True)}
+
+
+_KEYS = ("activations", "alphas", "betas")
+
+
+def _activations(attrs: dict[str, Any], directions: int, defaults: Sequence[str]) -> Any:
+    """For each direction, the attributes `activations`, `alphas` and `betas`."""
+    names = [n.lower() for n in attrs["activations"] or [*defaults] * directions]
+    count = len(defaults)
+    if len(names) not in (count, count * directions) and len(names) < count * directions:
+        raise FrontendError(f"wanted {count * directions} activations, got {list(names)}")
+    numbers = []
+    for place, given in enumerate((attrs["activation_alpha"], attrs["activation_beta"])):
+        takes = [len(_NUMBERS.get(n, ())) > place for n in names]
+        given = list(given or ())
+        # Numbers of all activations, or of those that take some.
+        rest = [v for v, t in zip(given, takes) if t] if len(given) == len(names) else given
+        rest += [_NUMBERS[n][place] for n, t in zip(names, takes) if t][len(rest) :]
+        supply = iter(rest)
+        numbers.append([next(supply) if t else 0.0 for t in takes])
+    return [
+        dict(
+            zip(
+                ("activations", "alphas", "betas"),
+                (tuple(part[begin:][:count]) for part in (names, *numbers)),
+            )
+        )
+        for begin in range(0, count * directions, count)
+    ]
+
+
+def _layer(
+    node: Any,
+    x: Any,
+    r: Any,
+    lengths: Any,
+    states: Sequence[Any],
+    attrs: dict[str, Any],
+    defaults: Sequence[str],
+    call: Callable[..., Any],
+) -> list[Any]:
+    """The outputs of a layer: what all steps give, and the last states.
+
+    call  (x, direction, lengths, states, attributes) -> a call of the operator
+    """
+    way = attrs["direction"].lower().replace("foward", "forward")
+    if way not in _REVERSED:
+        raise FrontendError(f"direction: wanted one of {', '.join(_REVERSED)}, got {way!r}")
+    directions, hidden = _REVERSED[way], dims_of(r)[2]
+    if getattr(dims_of(r)[0], "value", None) != len(directions):
+        raise FrontendError(f"{way}: wanted weights of {len(directions)}, got {r.struct_info}")
+    batch_first = bool(attrs["layout"])
+    if batch_first:
+        x = op.permute_dims(x, (1, 0, 2))
+        states = [s if s is None else op.permute_dims(s, (1, 0, 2)) for s in states]
+    x = node.emit(x)
+    steps, batch, _ = dims_of(x)
+    if lengths is None:
+        lengths = op.full(
+            shape_expr([batch]),
+            node.emit(op.reshape(op.shape_to_tensor(shape_expr([steps])), ())),
+            "int64",
+        )
+    lengths = node.emit(lengths)
+    empty = op.zeros(shape_expr([batch, hidden]), dtype_of(x))
+    parts = []
+    functions = _activations(attrs, len(directions), defaults)
+    for d, (reverse, more) in enumerate(zip(directions, functions)):
+        begin = [empty if s is None else direction_of(s, d) for s in states]
+        more.update(clip=attrs["clip"], reverse=reverse)
+        parts.append(tuple(node.emit(call(x, d, lengths, begin, more))))
+    y, *last = (op.stack(Tuple(column), 1 if k == 0 else 0) for k, column in enumerate(zip(*parts)))
+    if batch_first:
+        y, last = op.permute_dims(y, (2, 0, 1, 3)), [op.permute_dims(s, (1, 0, 2)) for s in last]
+    return [y, *last]
+
+
+def direction_of(x: Any, d: int) -> Any:
+    """What belongs to the direction `d`."""
+    return op.take(x, const(d, "int64"), 0)
+
+
+def _gates(x: Any, d: int, order: Sequence[int], transpose: bool = True) -> Any:
+    """Weights or biases of a direction, their gates in another order, laid out [inputs, gates *
+    hidden].
+    """
+    one = direction_of(x, d)
+    rows, *inner = dims_of(one)
+    if list(order) != sorted(order):
+        parts = op.reshape(one, shape_expr([len(order), rows // len(order), *inner]))
+        one = op.reshape(op.take(parts, const(list(order), "int64"), 0), shape_expr([rows, *inner]))
+    return op.permute_dims(one, (1, 0)) if inner else one
+
+
+def _biases(b: Any, d: int, order: Sequence[int], r: Any, dtype: Any) -> tuple[Any, Any]:
+    """The biases of the inputs' products and of the states' products."""
+    width = dims_of(r)[1]
+    if b is None:
+        none = op.zeros(shape_expr([width]), dtype)
+        return none, none
+    both = op.reshape(direction_of(b, d), shape_expr([2, width]))
+    return tuple(_gates(both, k, order) for k in range(2))
+
+
+@onnx("LSTM", since=1, ignores="hidden_size output_sequence")
+def lstm(
+    node: Any, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
+    c: Any = None, p: Any = None, *, activation_alpha: Any, activation_beta: Any,
+    activations: Any, clip: Any, direction: str, input_forget: int, layout: int = 0,
+) -> Any:  # fmt: skip
+    order = (0, 2, 3, 1)
+    w, r, b, p = (v if v is None else node.emit(v) for v in (w, r, b, p))
+
+    def call(x: Any, d: int, lengths: Any, states: Any, more: dict[str, Any]) -> Any:
+        bias = op.add(*_biases(b, d, order, r, dtype_of(x)))
+        peephole = None if p is None else _gates(p, d, (0, 2, 1))
+        args = (x, _gates(w, d, order), _gates(r, d, order), bias, lengths, *states, peephole)
+        return op.nn.lstm(*args, coupled=bool(input_forget), **more)
+
+    attrs = {
+        "activation_alpha": activation_alpha,
+        "activation_beta": activation_beta,
+        "activations": activations,
+        "clip": clip,
+        "direction": direction,
+        "layout": layout,
+    }
+    return _layer(node, x, r, lengths, (h, c), attrs, ["sigmoid", "tanh", "tanh"], call)
+
+
+@onnx("GRU", since=1, ignores="hidden_size output_sequence")
+def gru(
+    node: Any, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
+    *, activation_alpha: Any, activation_beta: Any, activations: Any, clip: Any, direction: str,
+    linear_before_reset: int = 0, layout: int = 0,
+) -> Any:  # fmt: skip
+    order = (0, 1, 2)
+
+    def call(x: Any, d: int, lengths: Any, states: Any, more: dict[str, Any]) -> Any:
+        biases = _biases(b, d, order, r, dtype_of(x))
+        args = (x, _gates(w, d, order), _gates(r, d, order), *biases, lengths, *states)
+        return op.nn.gru(*args, reset_after=bool(linear_before_reset), **more)
+
+    attrs = {
+        "activation_alpha": activation_alpha,
+        "activation_beta": activation_beta,
+        "activations": activations,
+        "clip": clip,
+        "direction": direction,
+        "layout": layout,
+    }
+    return _layer(node, x, r, lengths, (h,), attrs, ["sigmoid", "tanh"], call)
+
+
+@onnx("RNN", since=1, ignores="hidden_size output_sequence")
+def rnn(
+    node: Any, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
+    *, activation_alpha: Any, activation_beta: Any, activations: Any, clip: Any, direction: str,
+    layout: int = 0,
+) -> Any:  # fmt: skip
+    def call(x: Any, d: int, lengths: Any, states: Any, more: dict[str, Any]) -> Any:
+        bias = op.add(*_biases(b, d, (0,), r, dtype_of(x)))
+        return op.nn.rnn(x, _gates(w, d, (0,)), _gates(r, d, (0,)), bias, lengths, *states, **more)
+
+    attrs = {
+        "activation_alpha": activation_alpha,
+        "activation_beta": activation_beta,
+        "activations": activations,
+        "clip": clip,
+        "direction": direction,
+        "layout": layout,
+    }
+    return _layer(node, x, r, lengths, (h,), attrs, ["tanh"], call)
