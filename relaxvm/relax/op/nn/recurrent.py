@@ -28,7 +28,7 @@ from ..loops import Names, call_loops, for_each, load, store
 from ..lower import wide_dtype
 from ..names import ops as all_ops
 from ..record import missing, op
-from ..sizes import ONE, ZERO, want_equal
+from ..sizes import ONE, ZERO, is_known, want_equal
 
 # -- what a step does, on arrays and on scalar expressions ---------------------------------------
 
@@ -320,7 +320,9 @@ def _lower(fill: Callable[..., Stmt], extra: int) -> Callable[[LowerBuilder, Cal
             )
         data, weight, recurrent, bias, *rest = args
         pre = builder.emit(all_ops.add(builder.emit(all_ops.matmul(data, weight)), bias))
-        (hidden, width), batch = tensor_of(recurrent).dims, tensor_of(data).dims[1]
+        (hidden, width), (steps, batch, _) = tensor_of(recurrent).dims, tensor_of(data).dims
+        if not is_known(pre.struct_info):  # it is known how long the sums are, but not their terms
+            pre = builder.match_cast(pre, TensorStructInfo((steps, batch, width), dtype))
         scratch = [((batch, width), wide)] + [((batch, hidden), wide)] * extra
 
         def loops(*buffers: Buffer, out: list[Buffer], scratch: list[Buffer]) -> Stmt:
