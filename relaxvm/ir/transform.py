@@ -76,6 +76,11 @@ class Pass:
                     f"{self.info.name}: options go first, as in {self.info.name}(...)(mod)"
                 )
             return run_pass(self, args[0])
+        if args and isinstance(args[0], BaseFunc):
+            raise PassError(
+                f"{self.info.name}: wanted an IRModule, got a {type(args[0]).__name__}; "
+                "IRModule.from_expr(function) makes one"
+            )
         return self.configured(*args, **options)
 
     def configured(self, *args: Any, **options: Any) -> Pass:

@@ -331,6 +331,9 @@ class Call(Expr):
             struct_info = infer_call(op, args, attrs, sinfo_args, span)
         return op, args, attrs, sinfo_args, struct_info, span
 
+    # Relay's: what the type variables of the callee, of which there are none, stand for.
+    type_args = ()
+
     def __getitem__(self, index: int) -> TupleGetItem:
         return TupleGetItem(self, index)
 

@@ -11,6 +11,7 @@ from ..relax import Expr, Function, GlobalVar
 from ..runtime import Device, GraphModule, VirtualMachine, cpu
 from . import vm
 from .build_module import bind_params_by_name, build, entry_of
+from .expr import const
 
 _KINDS = ("graph", "vm", "debug")
 
@@ -73,4 +74,14 @@ class Executor:
 
             return call
         program = vm.compile(mod, self.target, exec_mode=self._exec_mode)
-        return VirtualMachine(program, self.device)["main"]
+        main = VirtualMachine(program, self.device)["main"]
+        return lambda *args, **kwargs: main(
+            *map(_tensor, args), **{name: _tensor(value) for name, value in kwargs.items()}
+        )
+
+
+def _tensor(value: Any) -> Any:
+    """A Python number, also in tuples, as the constant that it is in Relay."""
+    if isinstance(value, (tuple, list)):
+        return type(value)(map(_tensor, value))
+    return const(value).data if isinstance(value, (bool, int, float)) else value

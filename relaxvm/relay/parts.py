@@ -289,6 +289,17 @@ def trunc_divide(lhs: Any, rhs: Any) -> Any:
     return quotient if quotient.struct_info.dtype.is_int else ops.trunc(quotient)
 
 
+def split(data: Any, indices_or_sections: Any, axis: int) -> Any:
+    """`data` in parts along an axis: so many equal ones, or from some places on."""
+    dims = data.struct_info.dims
+    if isinstance(indices_or_sections, int) and dims and -len(dims) <= axis < len(dims):
+        size = getattr(dims[axis], "value", None)
+        if isinstance(size, int) and size % max(indices_or_sections, 1):
+            count = indices_or_sections
+            raise StructInfoError(f"split: axis {axis}, of size {size}, has no {count} equal parts")
+    return ops.split(data, indices_or_sections, axis)
+
+
 def sliced(
     data: Any,
     begin: Any,

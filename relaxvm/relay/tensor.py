@@ -183,7 +183,7 @@ layout_transform = spelled(
 
 split = spelled(
     "split",
-    lambda data, indices_or_sections, axis=0: ops.split(data, indices_or_sections, axis),
+    lambda data, indices_or_sections, axis=0: parts.split(data, indices_or_sections, axis),
     results=lambda a: (
         a.indices_or_sections
         if isinstance(a.indices_or_sections, int)

@@ -404,7 +404,7 @@ class VirtualMachine(RelayCalls):
         result = self._run(fn, given, self._destinations.get(func_name))
         self._outputs[func_name] = result
 
-    def get_outputs(self, func_name: str) -> Any:
+    def get_outputs(self, func_name: str = "main") -> Any:
         """What the last `invoke_stateful` of the function gave: a value, or a nested tuple of
         values.
         """

@@ -11,9 +11,15 @@ from relaxvm import relay
 from relaxvm.base import PassError, PatternError
 from relaxvm.relay.dataflow_pattern import (
     DFPatternCallback,
+    dominates,
+    has_shape,
+    has_type,
     is_constant,
+    is_if,
+    is_let,
     is_op,
     is_tuple_get_item,
+    is_var,
     partition,
     rewrite,
     wildcard,
@@ -247,3 +253,61 @@ def test_wrong_callbacks_are_errors():
     plain.callback = lambda pre, post, node_map: relay.nn.relu(relay.exp(post))
     with pytest.raises(PassError, match="matches still after .* rounds"):
         rewrite(plain, fn)
+
+
+def branches_of_a_convolution(left=relay.nn.relu, right=relay.nn.leaky_relu):
+    x, w = relay.var("x", shape=(1, 4, 3, 3)), relay.var("w", shape=(4, 4, 1, 1))
+    conv = relay.nn.conv2d(x, w)
+    return conv, relay.add(left(conv), right(conv))
+
+
+def diamond():
+    conv = is_op("nn.conv2d")(wildcard(), wildcard())
+    path = is_op("nn.relu")(wildcard()) | is_op("nn.leaky_relu")(wildcard())
+    return dominates(conv, path, is_op("add")(wildcard(), wildcard()))
+
+
+def test_every_path_up_leads_to_the_value_that_dominates(form):
+    conv, whole = branches_of_a_convolution()
+    assert diamond().match(whole) and not diamond().match(relay.nn.relu(conv))
+    _, longer = branches_of_a_convolution(lambda y: relay.nn.relu(relay.nn.relu(y)))
+    assert diamond().match(longer)
+    _, past = branches_of_a_convolution(relay.exp)
+    assert not diamond().match(past)
+    other, _ = branches_of_a_convolution()
+    assert not diamond().match(relay.nn.relu(conv) + relay.nn.relu(other))
+    assert not diamond().match(relay.nn.relu(conv) + relay.var("z", shape=(1, 4, 3, 3)))
+    fn = form(relay.Function(relay.analysis.free_vars(whole), whole))
+    (inner,) = inner_functions(partition(diamond(), fn))
+    assert names(inner) == ["nn.conv2d", "nn.relu", "nn.leaky_relu", "add"]
+    assert len(inner.params) == 2
+
+
+def test_a_graph_of_many_paths_is_walked_once():
+    y, _ = branches_of_a_convolution()
+    for _ in range(200):
+        y = relay.add(y, y)
+    add = is_op("add")(wildcard(), wildcard())
+    assert dominates(is_op("nn.conv2d")(wildcard(), wildcard()), add, add.dup()).match(y)
+
+
+def test_lets_branches_types_and_shapes_match():
+    x, v = relay.var("x", shape=(2,)), relay.var("v", shape=(2,))
+    relu = is_op("nn.relu")(wildcard())
+    assert is_if(wildcard(), relu, is_var("x")).match(
+        relay.If(relay.const(True), relay.nn.relu(x), x)
+    )
+    assert not is_if(wildcard(), relu, relu).match(relay.If(relay.const(True), relay.nn.relu(x), x))
+    let = relay.Let(v, relay.nn.relu(x), relay.exp(v))
+    assert is_let(is_var("v"), relu, is_op("exp")(is_var("v"))).match(let)
+    assert not is_let(is_var("x"), wildcard(), wildcard()).match(let)
+    assert has_type(relay.TensorType((2,), "float32")).match(x)
+    assert not has_type(relay.TensorType((2,), "float16")).match(x)
+    assert has_shape((2,), relu).match(relay.nn.relu(x)) and not has_shape((3,)).match(x)
+
+
+def test_attributes_are_those_of_relay_s_operator(form):
+    fn = form(conv_net())
+    conv = is_op("nn.conv2d")(wildcard(), wildcard())
+    for attrs, count in (({"kernel_size": [3, 3], "channels": 4}, 1), ({"kernel_size": [1, 1]}, 0)):
+        assert len(inner_functions(partition(conv.has_attr(attrs), fn))) == count

@@ -39,6 +39,25 @@ def test_an_executor_evaluates_main_functions_and_expressions(kind):
     assert np.array_equal(bound[0].numpy(), X + Y)
 
 
+@pytest.mark.parametrize("kind", ["graph", "vm", "debug"])
+def test_an_executor_takes_numbers(kind):
+    n, x = relay.var("n", "int32"), relay.var("x", "float32")
+    call = relay.create_executor(kind).evaluate(
+        relay.Function([n, x], relay.cast(n, "float32") * x)
+    )
+    assert call(3, 0.5).numpy() == call(3, x=0.5).numpy() == 1.5
+
+
+@pytest.mark.parametrize("kind", ["vm", "debug"])
+def test_an_executor_takes_tuples_of_numbers_and_bools(kind):
+    pair = relay.var(
+        "pair", relay.TupleType([relay.scalar_type("bool"), relay.scalar_type("int32")])
+    )
+    body = relay.If(pair[0], pair[1], relay.const(7))
+    call = relay.create_executor(kind).evaluate(relay.Function([pair], body))
+    assert call((True, 3)).numpy() == 3 and call([False, 3]).numpy() == 7
+
+
 def test_another_kind_of_executor_is_refused():
     with pytest.raises(ValueError, match="one of graph, vm, debug"):
         relay.create_executor("aot", sums())
@@ -50,6 +69,8 @@ def test_programs_for_relay_s_virtual_machine_run():
     machine.set_input("main", X)
     for made in (machine.run(), machine.invoke("main"), machine.run(X), machine.invoke("main", X)):
         assert np.array_equal(made[0].numpy(), X + Y)
+    machine.invoke_stateful("main")
+    assert np.array_equal(machine.get_outputs()[0].numpy(), X + Y)
     assert machine.get_input_index("x") == 0
     with pytest.raises(VMValueError, match="no parameter 'z'; it has: x"):
         machine.get_input_index("z")

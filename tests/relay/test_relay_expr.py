@@ -9,7 +9,7 @@ import pytest
 
 import relaxvm as tvm
 from relaxvm import relax, relay
-from relaxvm.base import StructInfoError, VerifyError
+from relaxvm.base import PassError, StructInfoError, VerifyError
 from relaxvm.relax.interp import Evaluator
 
 
@@ -112,11 +112,13 @@ def test_operators_are_found_by_name_and_called_with_attributes(typed):
         (lambda x: relay.Call(relay.op.get("exp"), [x], {"axis": 1}), "relay.exp: .* 'axis'"),
         (lambda x: relay.TupleGetItem(x, 0), "wanted a tuple"),
         (lambda x: relay.var("x", "float32", shape=(2,)), "got both"),
+        (lambda x: relay.split(x, 3), "axis 0, of size 2, has no 3 equal parts"),
+        (lambda x: relay.transform.FuseOps()(relay.Function([x], x)), "IRModule, got a Function"),
         (lambda x: tvm.IRModule.from_expr(3), "wanted a function or an expression, got int"),
     ],
 )
 def test_wrong_calls_are_errors_that_say_what_is_wrong(wrong, message):
-    with pytest.raises((StructInfoError, ValueError, VerifyError), match=message):
+    with pytest.raises((StructInfoError, ValueError, VerifyError, PassError), match=message):
         wrong(relay.var("x", shape=(2,)))
 
 

@@ -202,6 +202,12 @@ def test_what_does_not_follow_is_an_error_that_names_it(build, message):
         inferred(relay.Function([x, w], build(x, w)))
 
 
+def test_a_function_that_does_not_exist_is_an_error():
+    x = relay.var("x", shape=(2,))
+    with pytest.raises(StructInfoError, match="no function @helper; there are: main"):
+        inferred(relay.Function([x], relay.GlobalVar("helper")(x)))
+
+
 def test_a_function_without_an_end_is_an_error():
     x, f = relay.var("x", shape=(2,)), relay.GlobalVar("f")
     mod = tvm.IRModule()

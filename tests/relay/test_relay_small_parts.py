@@ -7,8 +7,9 @@ import pytest
 
 import relaxvm as tvm
 from relaxvm import relax, relay
-from relaxvm.base import PassError, TIRError
+from relaxvm.base import PassError, StructInfoError, TIRError
 from relaxvm.relay.backend import Executor, Runtime
+from relaxvm.relay.loops import while_loop
 from relaxvm.relay.testing import check_grad
 from relaxvm.relay.testing.temp_op_attr import TempOpAttr
 
@@ -71,6 +72,37 @@ def test_gradients_are_checked_by_differences():
     with pytest.raises(AssertionError, match="the gradient by x"):
         # It has a step where it is looked at.
         check_grad(relay.Function([x], relay.nn.relu(x)), [np.zeros((2, 3))])
+
+
+def test_gradients_have_two_modes():
+    x = relay.var("x", shape=(2,))
+    with pytest.raises(PassError, match="mode: wanted higher_order or first_order, got 'second'"):
+        relay.transform.gradient(relay.Function([x], x), mode="second")
+
+
+@pytest.mark.parametrize("kind", ["vm", "debug"])
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_a_loop_goes_on_while_its_condition_holds(kind, count):
+    i = relay.var("i", "int32")
+    rows = relay.var("rows", shape=(relay.Any(), 1), dtype="int32")
+
+    def body(i, rows):
+        return i + relay.const(1), relay.concatenate([rows, relay.reshape(i, (1, 1))], axis=0)
+
+    loop = while_loop(lambda i, rows: relay.less(i, relay.const(count)), [i, rows], body)
+    x = relay.var("x", shape=(1, 1), dtype="int32")
+    whole = relay.Function([x], relay.TupleGetItem(loop(relay.const(0), x), 1))
+    mod = tvm.IRModule.from_expr(whole)
+    got = relay.create_executor(kind, mod).evaluate()(np.int32([[9]])).numpy()
+    assert got.tolist() == [[9], *([n] for n in range(count))]
+    text = relay.transform.InferType()(mod).astext()
+    assert relay.parse(text).astext() == text
+
+
+def test_a_loop_has_a_next_value_for_each_variable():
+    i, n = relay.var("i", "int32"), relay.var("n", "int32")
+    with pytest.raises(StructInfoError, match="wanted 2 next values.*got 1"):
+        while_loop(lambda i, n: relay.less(i, n), [i, n], lambda i, n: [i])
 
 
 def test_an_adjoint_that_exists_is_not_replaced():

@@ -335,3 +335,14 @@ def test_deep_graphs_are_seen_in_a_moment():
         y = relay.nn.relu(y)
     for fn in (relay.Function([x], y), relay.testing.run_infer_type(relay.Function([x], y))):
         assert relay.analysis.list_op_freqs(fn) == {"nn.relu": 5_000}
+
+
+def test_calls_are_made_again_of_all_that_they_hold():
+    class Again(relay.ExprMutator):
+        def visit_call(self, call):
+            args = [self.visit(a) for a in call.args]
+            return relay.Call(self.visit(call.op), args, call.attrs, call.type_args, call.span)
+
+    x, w = relay.var("x", shape=(1, 3, 8, 8)), relay.var("w", shape=(4, 3, 3, 3))
+    fn = relay.Function([x, w], relay.nn.relu(relay.nn.conv2d(x, w, padding=(1, 1))))
+    tvm.ir.assert_structural_equal(Again().visit(fn), fn)

@@ -12,8 +12,10 @@ tour.
 
 from ...base import submodules as _submodules
 from .context import PatternContext as PatternContext
+from .match import FAIL as FAIL
 from .match import Match as Match
 from .match import enter as enter
+from .match import enter_all as enter_all
 from .pattern import AndPattern as AndPattern
 from .pattern import AttrPattern as AttrPattern
 from .pattern import CallPattern as CallPattern

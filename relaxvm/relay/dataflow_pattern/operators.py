@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...relax.dpl import CallPattern, DFPattern, Match, enter, is_expr, is_tuple_get_item, wildcard
+from ...relax.dpl import (
+    AttrPattern,
+    CallPattern,
+    DFPattern,
+    Match,
+    enter,
+    is_expr,
+    is_tuple_get_item,
+    wildcard,
+)
 from ...relax.dpl import is_op as graph_op
 from ..spelling import Spelled, get
+from ..view import View
 
 # Relay's name -> that of the one operator it is.
 _RENAMED = {
@@ -69,6 +79,17 @@ class SpelledPattern(DFPattern):
     def heads(self, inner: list[Any]) -> Any:
         spelled, graph = inner
         return None if spelled is None or graph is None else spelled | graph
+
+    def has_attr(self, attrs: Mapping[str, Any]) -> AttrPattern:
+        """This, with these attributes: those of Relay's operator."""
+        return _SpelledAttrPattern(self, attrs)
+
+
+class _SpelledAttrPattern(AttrPattern):
+    def holds(self, match: Match, place: Any) -> bool:
+        value = match.value(place)
+        seen = View().of(value)
+        return super().holds(match, seen) or super().holds(match, value)
 
 
 def is_op(op_name: str) -> Callable[..., DFPattern]:

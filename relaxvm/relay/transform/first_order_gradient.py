@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ...base import PassError
 from ...ir import IRModule, PassContext
 from ...relax import Function, TensorStructInfo
 from ...relax import transform as graph
@@ -40,7 +41,11 @@ def gradient(expr: Any, mod: IRModule | None = None, mode: str = "higher_order")
 
     mod   where functions are that it calls
     mode  TVM's: "higher_order" or "first_order", which are the same here
+
+    Raises PassError for another mode.
     """
+    if mode not in ("higher_order", "first_order"):
+        raise PassError(f"gradient: mode: wanted higher_order or first_order, got {mode!r}")
     whole = IRModule() if mod is None else mod.clone()
     whole["gradient"] = expr
     after = FirstOrderGradient()(whole)["gradient"]

@@ -10,7 +10,7 @@ with what is known by then, so a module takes as many rounds as such things wait
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ...base import StructInfoError, callees_first
@@ -50,9 +50,9 @@ def InferType(mod: IRModule, ctx: PassContext) -> IRModule:
     Raises StructInfoError naming operator, argument and variable where a type does not follow.
     """
     mod = Normalize.run(mod, ctx)
-    functions = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
+    facts = _Facts(mod)
+    functions = facts.functions
     calls = graph_calls(mod)
-    facts = _Facts(functions)
     order = callees_first(calls, calls)
     while facts.begin_round():
         for name in order:
@@ -82,11 +82,12 @@ class _Facts:
     missing     the first type that did not follow in this round
     """
 
-    def __init__(self, functions: Mapping[str, Function]) -> None:
-        self.functions = functions
+    def __init__(self, mod: IRModule) -> None:
+        self.mod = mod
+        self.functions = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, Function)}
         self.infos: dict[Any, StructInfo] = {
             name: fn.struct_info
-            for name, fn in functions.items()
+            for name, fn in self.functions.items()
             if all(map(is_typed, (*fn.params, fn.body)))
         }
         self.names: dict[str, GlobalVar] = {}
@@ -129,6 +130,9 @@ class _Facts:
     def name(self, gv: GlobalVar) -> GlobalVar:
         """`gv` as it says what its function is."""
         if gv.name_hint not in self.functions:
+            if gv.name_hint not in self.mod:
+                names = ", ".join(each.name_hint for each in self.mod)
+                raise StructInfoError(f"there is no function @{gv.name_hint}; there are: {names}")
             return gv
         info = self.known(gv.name_hint)
         if info is None or gv.struct_info is info:
@@ -225,7 +229,9 @@ class _Typing(Inferring):
         new = self.closed(fn, b.var.name_hint)
         self.facts.learn(b.var, new.struct_info)
         var = self.replaced.get(b.var, b.var)
-        if var.struct_info is not new.struct_info:
+        # The same but for the names of symbols: what reads it in its own body is right.
+        both = (var.struct_info, new.struct_info), (new.struct_info, var.struct_info)
+        if any(struct_info_base_check(*infos) is not BaseCheckResult.PASS for infos in both):
             var = self.replaced[b.var] = var.replace(struct_info=new.struct_info)
         return None if var is b.var and new is fn else (b.replace(var=var, value=new),)
 
