@@ -167,6 +167,9 @@ def combined_non_max_suppression(
 
 _MOST_SAMPLES = 1 << 24
 
+ROI_MODES = ("avg", "max", "max_corner")
+"""What becomes of the samples of a part; `roi_align` takes the number of one."""
+
 
 def roi_align_values(
     data: np.ndarray, rois: np.ndarray, size: tuple[int, int], scale: float, ratio: int,
@@ -196,7 +199,7 @@ def roi_align_values(
                 f"roi_align: region {k} needs {rows.size} x {columns.size} samples; "
                 "give a sample_ratio, or smaller regions"
             )
-        values = _between(x[batch], rows.reshape(-1), columns.reshape(-1))
+        values = _between(x[batch], rows.reshape(-1), columns.reshape(-1), mode == "max_corner")
         values = values.reshape(-1, *rows.shape, *columns.shape)
         if not (rows.shape[1] and columns.shape[1]):
             regions[k] = 0.0
@@ -217,8 +220,14 @@ def _samples(begin: float, length: float, parts: int, ratio: int) -> np.ndarray:
     return begin + np.arange(parts)[:, None] * each + offsets
 
 
-def _between(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
-    """[c, rows, columns]: `x` [c, h, w] between its pixels; 0 more than a pixel outside."""
+def _between(
+    x: np.ndarray, rows: np.ndarray, columns: np.ndarray, corner: bool = False
+) -> np.ndarray:
+    """[c, rows, columns]: `x` [c, h, w] between its pixels; 0 more than a pixel outside.
+
+    corner  the greatest of the four pixels times its share, instead of their sum
+    """
+    join = np.maximum if corner else np.add
     if 0 in x.shape[1:]:
         return np.zeros((x.shape[0], len(rows), len(columns)))
     parts = []
@@ -232,14 +241,14 @@ def _between(x: np.ndarray, rows: np.ndarray, columns: np.ndarray) -> np.ndarray
         near, far = np.where(outside, 0, 1 - part), np.where(outside, 0, part)
         parts.append((first, second, near, far))
     (y0, y1, fy0, fy1), (x0, x1, fx0, fx1) = parts
-    above = x[:, y0] * fy0[:, None] + x[:, y1] * fy1[:, None]
-    return above[:, :, x0] * fx0 + above[:, :, x1] * fx1
+    above = join(x[:, y0] * fy0[:, None], x[:, y1] * fy1[:, None])
+    return join(above[:, :, x0] * fx0, above[:, :, x1] * fx1)
 
 
 @library("roi_align")
 def roi_align(
-    data: Any, rois: Any, height: Any, width: Any, scale: Any, ratio: Any, aligned: Any,
-    maximum: Any, out: Any,
+    data: Any, rois: Any, height: Any, width: Any, scale: Any, ratio: Any, aligned: Any, mode: Any,
+    out: Any,
 ) -> None:  # fmt: skip
     """`roi_align_values` of data [n, c, h, w] into `out`."""
     x, regions = values_of(data, "roi_align: data"), values_of(rois, "roi_align: rois")
@@ -249,6 +258,9 @@ def roi_align(
             "roi_align: wanted data [n, c, h, w], rois [regions, 5] and a size of 1 or more, "
             f"got {x.shape}, {regions.shape} and {size}"
         )
+    which = integer_of(mode, "roi_align: mode")
+    if not 0 <= which < len(ROI_MODES):
+        raise VMValueError(f"roi_align: mode: wanted 0 to {len(ROI_MODES) - 1}, got {which}")
     with np.errstate(all="ignore"):
         pooled = roi_align_values(
             x,
@@ -257,6 +269,6 @@ def roi_align(
             scalar_of(scale, "roi_align: scale"),
             integer_of(ratio, "roi_align: ratio"),
             bool(integer_of(aligned, "roi_align: aligned")),
-            "max" if integer_of(maximum, "roi_align: maximum") else "avg",
+            ROI_MODES[which],
         )
     fill(out, pooled.astype("float32") if out.dtype.kind == "bfloat" else pooled, "roi_align")

@@ -46,6 +46,7 @@ CASES = [
     Case(nn.depth_to_space, T(1, 2, "n", 8), block_size=2, layout="NHWC", mode="CRD", exact=True),
     Case(nn.depth_to_space, T(1, 4, 2, 2, 4), block_size=2, layout="NCHW4c", exact=True),
     Case(nn.space_to_depth, T("n", 2, 4, 6), block_size=2, dtypes=ALL, exact=True),
+    Case(nn.space_to_depth, T(1, 2, 4, "n"), block_size=2, mode="CRD", sizes={"n": 6}, exact=True),
     Case(nn.space_to_depth, T(1, 6, 3, 2), block_size=3, layout="NHWC", exact=True),
 ]
 
@@ -104,6 +105,7 @@ def test_mistakes_are_told():
             (lambda: nn.pixel_shuffle(x, 0), "upscale_factor: wanted an int >= 1"),
             (lambda: nn.depth_to_space(x, 2), "data has 6 channels; wanted a multiple of 4"),
             (lambda: nn.depth_to_space(x, 1, mode="RCD"), "mode: wanted DCR or CRD"),
+            (lambda: nn.space_to_depth(x, 2, mode="C"), "mode: wanted DCR or CRD, got 'C'"),
             (lambda: nn.space_to_depth(x, 3), "data has 4 rows; wanted a multiple of 3"),
             (lambda: nn.space_to_depth(x, 2, layout="NCW"), "layout: wanted the axes NCHW"),
         ]

@@ -25,6 +25,28 @@ def distinct(rng, shape):
 
 CASES = [
     Case(
+        nn.max_pool2d_with_indices,
+        T("n", 2, 5, 6, data=distinct),
+        pool_size=(3, 2),
+        strides=2,
+        padding=(1, 0, 0, 1),
+        dilation=(1, 2),
+        ceil_mode=True,
+    ),
+    Case(nn.max_pool1d_with_indices, T(2, 1, "k", data=distinct), pool_size=2, grad=False),
+    Case(nn.max_pool3d_with_indices, T(1, 2, 3, "n", 4, data=distinct), pool_size=2, strides=2),
+    Case(
+        nn.max_pool2d_with_indices,
+        T(1, 4, 3, 4, data=distinct),
+        pool_size=2,
+        layout="NHWC",
+        out_layout="NCHW",
+    ),
+    Case(nn.max_pool2d_with_indices, T(1, 1, 3, 3, special=True), pool_size=2, grad=False),
+    Case(nn.max_pool2d_with_indices, T(1, 2, 4, 4), pool_size=3, padding=1, dtypes=INTS),
+    Case(nn.max_pool2d_with_indices, T(1, 1, 2, 2), pool_size=1, strides=3, padding=2, grad=False),
+    Case(nn.max_pool2d_with_indices, T("zero", 2, 4, 4), pool_size=3),
+    Case(
         nn.max_pool2d, T("n", 2, 5, 6, data=distinct), pool_size=2, strides=2, padding=(1, 0, 0, 1)
     ),
     Case(nn.max_pool2d, T(1, 2, "n", "k", data=distinct), pool_size=(2, 3)),
@@ -214,6 +236,14 @@ def test_a_window_larger_than_the_data_has_no_meaning():
         assert evaluate(call, {x: np.ones((1, 1, 2, 2), "float32")}, {n: 2}).shape == (1, 1, 1, 0)
         with pytest.raises(VMError, match=r"a window is larger than the padded data, of \(1, 1\)"):
             evaluate(call, {x: np.ones((1, 1, 1, 1), "float32")}, {n: 1})
+
+
+def test_a_maximum_says_where_it_is():
+    x = relax.Var("x", relax.TensorStructInfo((1, 1, 2, 4), "float32"))
+    call = nn.max_pool2d_with_indices(x, 2, 2)
+    values, indices = evaluate(call, {x: np.float32([[[[1, 5, 0, 0], [2, 3, 0, 7]]]])})
+    assert values.ravel().tolist() == [5.0, 7.0]
+    assert indices.ravel().tolist() == [1, 7]
 
 
 def test_mistakes_are_told():

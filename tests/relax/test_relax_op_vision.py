@@ -54,7 +54,7 @@ CASES = [
         )
         for ratio in (-1, 2)
         for aligned in (False, True)
-        for mode in ("avg", "max")
+        for mode in ("avg", "max", "max_corner")
     ),
     Case(
         vision.roi_align,
@@ -112,7 +112,7 @@ CASES += [
         )
         for ratio in (-1, 2)
         for aligned in (False, True)
-        for mode in ("avg", "max")
+        for mode in ("avg", "max", "max_corner")
     ),
     Case(
         BACKWARD,
@@ -210,7 +210,10 @@ def test_mistakes_are_told():
             ),
             (lambda: vision.roi_align(x, scores, 2, 1.0), "rois: wanted 2 dimensions"),
             (lambda: vision.roi_align(x, rois, 0, 1.0), "pooled_size: wanted an int or 2 ints"),
-            (lambda: vision.roi_align(x, rois, 2, 1.0, mode="min"), "mode: wanted avg or max"),
+            (
+                lambda: vision.roi_align(x, rois, 2, 1.0, mode="min"),
+                "mode: wanted avg, max or max_",
+            ),
             (
                 lambda: vision.roi_align(x, rois, 2, 1.0, layout="NCHW2c"),
                 "layout: wanted NCHW or NHWC",
@@ -235,6 +238,7 @@ def test_the_library_functions_check_what_any_program_may_give_them():
         lambda: align(picture, far, 0, 1, 1.0, -1, 0, 0, out),
         lambda: align(picture, far, 1, 1, 1.0, -1, 0, 0, out),
         lambda: align(picture, far, 1, 1, 1.0, 1, 0, 0, good[0]),
+        lambda: align(picture, far, 1, 1, 1.0, 1, 0, 3, out),
     ):
         with pytest.raises(RelaxvmError):
             call()

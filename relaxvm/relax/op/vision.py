@@ -267,9 +267,12 @@ def _roi_te(data: Tensor, rois: Tensor, **attrs: Any) -> Tensor:
         last_x = cast("int64", have["W"]) - 1
         down, right = Min(y + 1, last_y), Min(x + 1, last_x)
         gy, gx = cast(wide, fy), cast(wide, fx)
-        above = pixel(y, x) * (1.0 - gx) + pixel(y, right) * gx
-        below = pixel(down, x) * (1.0 - gx) + pixel(down, right) * gx
-        result = above * (1.0 - gy) + below * gy
+        above = pixel(y, x) * (1.0 - gx), pixel(y, right) * gx
+        below = pixel(down, x) * (1.0 - gx), pixel(down, right) * gx
+        if attrs["mode"] == "max_corner":
+            result: PrimExpr = Max(Max(*above) * (1.0 - gy), Max(*below) * gy)
+        else:
+            result = (above[0] + above[1]) * (1.0 - gy) + (below[0] + below[1]) * gy
         return Select(Or(out_y, out_x), const(0, wide), result)
 
     i, j = reduce_axis((0, ratio), "i"), reduce_axis((0, ratio), "j")
@@ -311,7 +314,7 @@ def _roi_lower(builder: LowerBuilder, call: Call) -> Expr | None:
     plain = TensorStructInfo([sizes[a] for a in "NCHW"], info.dtype, info.vdevice)
     height, width = attrs["pooled_size"]
     numbers = [height, width, attrs["spatial_scale"], attrs["sample_ratio"]]
-    numbers += [int(attrs["aligned"]), int(attrs["mode"] == "max")]
+    numbers += [int(attrs["aligned"]), library.ROI_MODES.index(attrs["mode"])]
     values = [PrimValue(const(v, "float64" if isinstance(v, float) else "int64")) for v in numbers]
     means = call_dps_packed(ExternFunc("vm.library.roi_align"), Tuple((x, rois, *values)), plain)
     return lay.from_plain_expr(all_ops, builder.emit(means), "NCHW")
@@ -344,11 +347,12 @@ def roi_align(
     spatial_scale  pixels of data for a unit of rois
     sample_ratio   samples along each side of a part; 0 or less: as many as it has pixels
     aligned        pixels' centres, not corners, have whole coordinates; else a side is 1 at least
-    mode           "avg" or "max" of the samples
+    mode           "avg" or "max" of the samples, or "max_corner": the greatest of the four pixels
+                   around samples, each times its share (what ONNX calls max)
     Raises StructInfoError if shapes or dtypes do not fit.
     """
-    if mode not in ("avg", "max"):
-        raise StructInfoError(f"mode: wanted avg or max, got {mode!r}")
+    if mode not in library.ROI_MODES:
+        raise StructInfoError(f"mode: wanted avg, max or max_corner, got {mode!r}")
     values = {"pooled_size": pooled_size}
     roi_settings(values)
     lay = roi_layout(layout)

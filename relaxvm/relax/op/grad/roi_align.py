@@ -9,7 +9,7 @@ import numpy as np
 
 from .... import tir
 from ....base import VMValueError
-from ....ir import GE, GT, LE, LT, And, Max, Min, Or, PrimExpr, Select, cast, const
+from ....ir import EQ, GE, GT, LE, LT, And, Max, Min, Or, PrimExpr, Select, cast, const
 from ....tir import Buffer, IfThenElse, Stmt, seq
 from ...expr import Call
 from ...rules import LowerBuilder
@@ -42,7 +42,7 @@ def _numpy(output_grad: Any, data: Any, rois: Any, **attrs: Any) -> np.ndarray:
             continue
         picture, grown = x[int(roi[0])], grad[int(roi[0])]
         for (p, rows), (q, columns) in _parts(roi, attrs):
-            _spread(picture, grown, of_roi[:, p, q], rows, columns, attrs["mode"] == "max")
+            _spread(picture, grown, of_roi[:, p, q], rows, columns, attrs["mode"])
     return lay.from_plain(grad, "NCHW").astype(np.asarray(data).dtype)
 
 
@@ -74,7 +74,7 @@ def _around(place: float, size: int) -> list[tuple[int, float]]:
 
 
 def _spread(
-    x: np.ndarray, grad: np.ndarray, g: np.ndarray, rows: Any, columns: Any, greatest: bool
+    x: np.ndarray, grad: np.ndarray, g: np.ndarray, rows: Any, columns: Any, mode: str
 ) -> None:
     samples = [
         [(y, z, wy * wz) for y, wy in _around(i, x.shape[1]) for z, wz in _around(j, x.shape[2])]
@@ -83,7 +83,9 @@ def _spread(
     ]
     if not samples:
         return
-    if not greatest:
+    if mode == "max_corner":
+        samples = [part for taps in samples for part in ([[t] for t in taps] or [taps])]
+    if mode == "avg":
         for taps in samples:
             for y, z, w in taps:
                 grad[:, y, z] += g * w / len(samples)
@@ -136,15 +138,23 @@ def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data, rois = call.args
     attrs = dict(call.attrs)
     lay, wide = roi_layout(attrs["layout"]), wide_dtype(tensor(data, "data").dtype)
-    best = [((const(1, "int64"),), wide), ((const(2, "int64"),), "int64")]
+    best = [((const(1, "int64"),), wide), ((const(3, "int64"),), "int64")]
 
     def add(g: Buffer, x: Buffer, rois: Buffer, *, out: list[Buffer], scratch: Any = ()) -> Stmt:
         sizes = lay.sizes(g.shape)
         region = _Region(lay, g, x, rois, out[0], attrs, scratch)
         return for_each([sizes["N"], sizes["H"], sizes["W"]], region.part, "p")
 
-    scratch = best if attrs["mode"] == "max" else []
+    scratch = [] if attrs["mode"] == "avg" else best
     return call_sums(builder, call, add, g, data, rois, scratch=scratch)
+
+
+_Share = tuple[PrimExpr, PrimExpr]
+
+
+def _one_of(second: PrimExpr, a: _Share, b: _Share) -> list[_Share]:
+    """The first of two pixels, or the second."""
+    return [(Select(second, b[0], a[0]), Select(second, b[1], a[1]))]
 
 
 class _Region:
@@ -155,7 +165,7 @@ class _Region:
         best: list[Buffer],
     ) -> None:  # fmt: skip
         self.lay, self.g, self.x, self.rois, self.total = lay, g, x, rois, total
-        self.attrs, self.best = attrs, best
+        self.attrs, self.best, self.corner = attrs, best, attrs["mode"] == "max_corner"
         self.sizes = lay.sizes(x.shape)
 
     def part(self, r: PrimExpr, p: PrimExpr, q: PrimExpr) -> Stmt:
@@ -202,26 +212,34 @@ class _Region:
 
     def _greatest(self, place: Any, g: PrimExpr, rows: _Side, columns: _Side) -> Stmt:
         top, where = self.best
-        one, wide = const(1, "int64"), self.total.dtype
+        one, two, wide = const(1, "int64"), const(2, "int64"), self.total.dtype
 
         def look(i: PrimExpr, j: PrimExpr) -> Stmt:
             names = Names("u")
             (above, in_y), (left, in_x) = rows.around(names, i), columns.around(names, j)
-            value: PrimExpr = const(0, wide)
+            values: list[PrimExpr] = []
             for y, wy in above:
                 for z, wz in left:
                     pixel = load(self.x, *self.lay.index({**place, "H": y, "W": z}))
                     read = tir.if_then_else(And(in_y, in_x), pixel, const(0, pixel.dtype))
-                    value = value + cast(wide, read) * cast(wide, wy * wz)
-            value = names.of(value)
-            better = Or(LT(load(where, ZERO), ZERO), GT(value, load(top, ZERO)))
-            taken = seq(store(top, value, ZERO), store(where, i, ZERO), store(where, j, one))
-            return names.within(IfThenElse(better, taken))
+                    values.append(cast(wide, read) * cast(wide, wy * wz))
+            if not self.corner:
+                values = [const(0, wide) + values[0] + values[1] + values[2] + values[3]]
+            steps = []
+            for k, value in enumerate(map(names.of, values)):
+                better = Or(LT(load(where, ZERO), ZERO), GT(value, load(top, ZERO)))
+                numbers = zip((i, j, const(k, "int64")), (ZERO, one, two))
+                taken = seq(store(top, value, ZERO), *(store(where, v, at) for v, at in numbers))
+                steps.append(IfThenElse(better, taken))
+            return names.within(seq(*steps))
 
         names = Names("b")
         i, j = names.of(load(where, ZERO)), names.of(load(where, one))
         (above, in_y), (left, in_x) = rows.around(names, i), columns.around(names, j)
         there = And(And(in_y, in_x), GE(i, ZERO))
+        if self.corner:
+            corner = names.of(load(where, two))
+            above, left = _one_of(GE(corner, two), *above), _one_of(EQ(corner % 2, one), *left)
         return seq(
             store(where, const(-1, "int64"), ZERO),
             for_each([rows.count, columns.count], look, "s"),

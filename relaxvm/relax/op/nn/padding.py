@@ -233,6 +233,11 @@ def pixel_shuffle(data: Expr, upscale_factor: int) -> StructInfo:
     return shaped(info, [*lead, channels, h * r, w * r])
 
 
+def _depth_mode(mode: str) -> None:
+    if mode not in ("DCR", "CRD"):
+        raise StructInfoError(f"mode: wanted DCR or CRD, got {mode!r}")
+
+
 def _d2s_te(data: Tensor, block_size: int, layout: str, mode: str) -> Tensor:
     lay, b = layout_of(layout, "NCHW", "layout"), block_size
     sizes = lay.sizes(data.shape)
@@ -264,16 +269,7 @@ def _d2s_numpy(data: np.ndarray, *, block_size: int, layout: str, mode: str) -> 
 
 
 def _d2s_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
-    b, layout = call.attrs["block_size"], call.attrs["layout"]
-    if call.attrs["mode"] == "DCR":
-        return (ops.nn.space_to_depth(gy, block_size=b, layout=layout),)
-    lay = layout_of(layout, "NCHW", "layout")
-    plain = lay.plain_expr(ops, gy, "NCHW")
-    n, c, h, w = plain.struct_info.dims
-    split = ops.reshape(plain, ShapeExpr([n, c, simple(h // b), b, simple(w // b), b]))
-    moved = ops.permute_dims(split, axes=[0, 1, 3, 5, 2, 4])
-    back = ops.reshape(moved, ShapeExpr([n, simple(c * (b * b)), simple(h // b), simple(w // b)]))
-    return (lay.from_plain_expr(ops, back, "NCHW"),)
+    return (ops.nn.space_to_depth(gy, **dict(call.attrs)),)
 
 
 @op("nn.depth_to_space", _d2s_numpy, te_lower(_d2s_te), _d2s_grad)
@@ -288,15 +284,14 @@ def depth_to_space(
     lay = layout_of(layout, "NCHW", "layout")
     info = tensor(data, "data", ANY, lay.ndim)
     _factor(block_size, "block_size")
-    if mode not in ("DCR", "CRD"):
-        raise StructInfoError(f"mode: wanted DCR or CRD, got {mode!r}")
+    _depth_mode(mode)
     sizes, b = lay.sizes(info.dims), block_size
     sizes["C"] = _divided(sizes["C"], b * b, "channels", "block_size")
     sizes["H"], sizes["W"] = sizes["H"] * b, sizes["W"] * b
     return shaped(info, lay.shape(sizes))
 
 
-def _s2d_te(data: Tensor, block_size: int, layout: str) -> Tensor:
+def _s2d_te(data: Tensor, block_size: int, layout: str, mode: str) -> Tensor:
     lay, b = layout_of(layout, "NCHW", "layout"), block_size
     sizes = lay.sizes(data.shape)
     out = {
@@ -308,7 +303,12 @@ def _s2d_te(data: Tensor, block_size: int, layout: str) -> Tensor:
 
     def value(index: dict[str, PrimExpr]) -> PrimExpr:
         f = const(b, index["H"].dtype)
-        place, channel = FloorDiv(index["C"], sizes["C"]), FloorMod(index["C"], sizes["C"])
+        c, many = index["C"], sizes["C"]
+        place, channel = (
+            (FloorDiv(c, many), FloorMod(c, many))
+            if mode == "DCR"
+            else (FloorMod(c, f * f), FloorDiv(c, f * f))
+        )
         source = {
             "N": index["N"],
             "C": channel,
@@ -320,11 +320,12 @@ def _s2d_te(data: Tensor, block_size: int, layout: str) -> Tensor:
     return lay.compute(out, value, "space_to_depth")
 
 
-def _s2d_numpy(data: np.ndarray, *, block_size: int, layout: str) -> np.ndarray:
+def _s2d_numpy(data: np.ndarray, *, block_size: int, layout: str, mode: str) -> np.ndarray:
     lay, b = layout_of(layout, "NCHW", "layout"), block_size
     x = lay.to_plain(data, "NCHW")
     n, c, h, w = x.shape
-    result = x.reshape(n, c, h // b, b, w // b, b).transpose(0, 3, 5, 1, 2, 4)
+    result = x.reshape(n, c, h // b, b, w // b, b)
+    result = result.transpose((0, 3, 5, 1, 2, 4) if mode == "DCR" else (0, 1, 3, 5, 2, 4))
     return lay.from_plain(result.reshape(n, c * b * b, h // b, w // b), "NCHW")
 
 
@@ -332,17 +333,19 @@ def _s2d_numpy(data: np.ndarray, *, block_size: int, layout: str) -> np.ndarray:
     "nn.space_to_depth",
     numpy=_s2d_numpy,
     lower=te_lower(_s2d_te),
-    grad=lambda ops, call, y, gy: (
-        ops.nn.depth_to_space(gy, block_size=call.attrs["block_size"], layout=call.attrs["layout"]),
-    ),
+    grad=lambda ops, call, y, gy: (ops.nn.depth_to_space(gy, **dict(call.attrs)),),
 )
-def space_to_depth(data: Expr, block_size: int, layout: str = "NCHW") -> StructInfo:
+def space_to_depth(
+    data: Expr, block_size: int, layout: str = "NCHW", mode: str = "DCR"
+) -> StructInfo:
     """[n, c, h * b, w * b] -> [n, c * b * b, h, w]: squares of b x b pixels become channels.
 
+    mode  as `depth_to_space`'s, which it is the reverse of
     Raises StructInfoError if height or width is no multiple of b.
     """
     lay = layout_of(layout, "NCHW", "layout")
     info = tensor(data, "data", ANY, lay.ndim)
+    _depth_mode(mode)
     _factor(block_size, "block_size")
     sizes, b = lay.sizes(info.dims), block_size
     sizes["H"] = _divided(sizes["H"], b, "rows", "block_size")

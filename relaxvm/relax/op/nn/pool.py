@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ....base import submodules
+from ....base import DataType, submodules
 from ....ir import Op
-from ...expr import Call
+from ...expr import Call, TupleGetItem
 from ...rules import LowerBuilder, Ops
-from ...struct_info import Expr, StructInfo, TensorStructInfo
+from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
 from ..faces import prepared
 from ..infer import NUMBER, tensor
 from ..lower import te_lower
 from ..record import op
-from .pool_kernels import pool_numpy, pool_te
+from .pool_kernels import indexed_numpy, indexed_te, pool_numpy, pool_te
 from .pool_windows import Parts, Pool, layouts, parts, pool, result_dims
 from .window import SPATIAL, named, padding_words
 
@@ -107,6 +107,52 @@ def _pool(what: str, ndim: int) -> Callable[..., Call]:
 
 max_pool1d, max_pool2d, max_pool3d = (_pool("max", n) for n in (1, 2, 3))
 avg_pool1d, avg_pool2d, avg_pool3d = (_pool("avg", n) for n in (1, 2, 3))
+
+
+_INDEXED = """The maximum over windows of {axes}, and where it is: (values, int64 indices).
+
+indices    in row-major order of the spatial axes alone; the first of equal ones, or the first NaN;
+           -1 for a window that lies wholly in the padding
+padding    {padding}
+Other attributes are those of max_pool{ndim}d, whose errors are raised.
+"""
+
+
+def _indexed(ndim: int) -> Callable[..., Call]:
+    name = f"max_pool{ndim}d_with_indices"
+
+    def settings(attrs: dict[str, Any]) -> Pool:
+        return pool(ndim, attrs)
+
+    def grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any]:
+        backward = _named(f"grad.max_pool{ndim}d_backward")
+        return (backward(TupleGetItem(gy, 0), call.args[0], **dict(call.attrs)),)
+
+    @prepared(lambda values: pool(ndim, values))
+    @op(f"nn.{name}", indexed_numpy(settings), te_lower(indexed_te(settings)), grad)
+    @named(name, _INDEXED, axes=_AXES[ndim], padding=padding_words(ndim), ndim=ndim)
+    def rule(
+        data: Expr,
+        pool_size: Any = 1,
+        strides: Any = 1,
+        padding: Any = 0,
+        dilation: Any = 1,
+        ceil_mode: bool = False,
+        layout: str = f"NC{SPATIAL[ndim]}",
+        out_layout: str | None = None,
+    ) -> StructInfo:
+        attrs = {
+            "pool_size": pool_size, "strides": strides, "padding": padding, "dilation": dilation,
+            "ceil_mode": ceil_mode, "layout": layout, "out_layout": out_layout,
+        }  # fmt: skip
+        values = _info(data, pool(ndim, attrs))
+        assert isinstance(values, TensorStructInfo)
+        return TupleStructInfo((values, values.replace(dtype=DataType("int64"))))
+
+    return rule
+
+
+max_pool1d_with_indices, max_pool2d_with_indices, max_pool3d_with_indices = map(_indexed, (1, 2, 3))
 
 
 # -- adaptive pools -------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....base import DataType, VMValueError
-from ....ir import And, IntImm, Max, Or, PrimExpr, Select, Var, cast, const
+from ....ir import And, FloorDiv, FloorMod, IntImm, Max, Or, PrimExpr, Select, Var, cast, const
 from ....te import Tensor, comm_reducer, compute, reduce_axis
 from ....te import sum as te_sum
 from ....tir import all as all_of
@@ -165,7 +165,7 @@ def backward_te(settings: Settings, average: bool) -> Callable[..., Tensor]:
         w = settings(attrs)
         axes = _Axes(w, w.data.sizes(data.shape), w.out.sizes(g.shape))
         wide = wide_dtype(data.dtype)
-        winner = None if average else _winners(axes, data)
+        winner = None if average else _first_of_each(axes, data)[0]
         over = [
             reduce_axis((0, w.holders(k, n, m)), f"w{a.lower()}") for k, a, n, m in axes._each()
         ]
@@ -203,8 +203,10 @@ _first_greatest = comm_reducer(_better, lambda i, d: (const(-1, i), infinite(d, 
 """A te reducer of (number, value): the first greatest value or the first NaN; -1 of nothing."""
 
 
-def _winners(axes: _Axes, data: Tensor) -> Tensor:
-    """Which element of each window is the first greatest: its number; -1 if there is none."""
+def _first_of_each(axes: _Axes, data: Tensor) -> list[Tensor]:
+    """Which element of each window is the first greatest: its number, -1 if there is none; and its
+    value.
+    """
     w, taps = axes.windows, axes.taps()
     order = f"NC{w.spatial}"
 
@@ -216,8 +218,40 @@ def _winners(axes: _Axes, data: Tensor) -> Tensor:
         number = axes.number([t.var for t in taps])
         return _first_greatest((cast("int64", number), element), axis=taps, where=inside)
 
-    winners: Tensor = compute(tuple(axes.made[a] for a in order), winner, "winner")[0]
-    return winners
+    first: list[Tensor] = compute(tuple(axes.made[a] for a in order), winner, "winner")
+    return first
+
+
+def indexed_te(settings: Settings) -> Callable[..., list[Tensor]]:
+    """The te function (data, **attrs) of a maximum and where it is; -1: nowhere."""
+
+    def build(data: Tensor, **attrs: Any) -> list[Tensor]:
+        w = settings(attrs)
+        have = w.data.sizes(data.shape)
+        counts = w.counts([have[a] for a in w.spatial])
+        axes = _Axes(w, have, {**have, **dict(zip(w.spatial, map(simple, counts)))})
+        numbers, values = _first_of_each(axes, data)
+
+        def index(at: dict[str, PrimExpr]) -> PrimExpr:
+            number = numbers(*(at[a] for a in f"NC{w.spatial}"))
+            left, flat, step = number, const(0, "int64"), const(1, "int64")
+            for k, a, n, m in reversed([*axes._each()]):
+                reach = cast("int64", w.reach(k, n, m))
+                place = w.place(k, at[a], FloorMod(left, reach), n, m)[0]
+                left = FloorDiv(left, reach)
+                flat, step = flat + cast("int64", place) * step, step * cast("int64", n)
+            return Select(number < const(0, "int64"), number, flat)
+
+        def value(at: dict[str, PrimExpr]) -> PrimExpr:
+            return values(*(at[a] for a in f"NC{w.spatial}"))
+
+        plain = w.out.name == f"NC{w.spatial}"
+        return [
+            values if plain else w.out.compute(axes.made, value, "max_pool"),
+            w.out.compute(axes.made, index, "indices"),
+        ]
+
+    return build
 
 
 # -- meaning --------------------------------------------------------------------------------------
@@ -297,6 +331,27 @@ def pool_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarray]:
     return meaning
 
 
+def indexed_numpy(settings: Settings) -> Callable[..., tuple[np.ndarray, np.ndarray]]:
+    """What a maximum with its place means: (data, **attrs) -> (values, indices)."""
+
+    def meaning(data: np.ndarray, **attrs: Any) -> tuple[np.ndarray, np.ndarray]:
+        w = settings(attrs)
+        order = f"NC{w.spatial}"
+        x = w.data.to_plain(data, order)
+        positions = _positions(w, x.shape[2:])
+        shape = (*x.shape[:2], *(len(p) for p in positions))
+        first, values = _numpy_winners(x, shape, positions)
+        indices = np.full(shape, -1)
+        for number, (place, there) in enumerate(_taps(positions)):
+            flat: Any = 0
+            for at, size in zip(place, x.shape[2:]):
+                flat = flat * size + at
+            indices = np.where(there & (first == number), flat, indices)
+        return w.out.from_plain(values, order), w.out.from_plain(indices, order)
+
+    return meaning
+
+
 def backward_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarray]:
     """What a pool's backward pass means: (gradient of the result, data, **attrs) -> array."""
 
@@ -310,7 +365,7 @@ def backward_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarra
         result = np.zeros(x.shape, wide)
         if average:
             g = g / _divisor(w, x.shape[2:])
-        first = None if average else _numpy_winners(x, g.shape, positions)
+        first = None if average else _numpy_winners(x, g.shape, positions)[0]
         for number, (place, there) in enumerate(_taps(positions) if result.size else ()):
             mine = there if first is None else there & (first == number)
             index: Any = (slice(None), slice(None), *place)
@@ -322,12 +377,15 @@ def backward_numpy(settings: Settings, average: bool) -> Callable[..., np.ndarra
 
 def _numpy_winners(
     x: np.ndarray, shape: tuple[int, ...], positions: list[np.ndarray]
-) -> np.ndarray:
-    """Which element of each window is the first greatest, or the first NaN; -1 if there is none."""
-    first, best = np.full(shape, -1), np.full(shape, -np.inf, x.dtype)
+) -> tuple[np.ndarray, np.ndarray]:
+    """Which element of each window is the first greatest, or the first NaN; -1 if there is none;
+    and its value.
+    """
+    first, best = np.full(shape, -1), np.full(shape, _lowest(x.dtype), x.dtype)
     for number, (place, there) in enumerate(_taps(positions)):
         value = _read(x, place, shape)
-        better = (value > best) | (np.isnan(value) & ~np.isnan(best)) | (first < 0)
+        # Of integers none is not equal to itself, either.
+        better = (value > best) | ((value != value) & (best == best)) | (first < 0)
         takes = there & better
         first, best = np.where(takes, number, first), np.where(takes, value, best)
-    return first
+    return first, best

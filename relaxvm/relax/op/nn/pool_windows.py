@@ -242,7 +242,7 @@ def pool(ndim: int, attrs: dict[str, Any]) -> Pool:
         attrs["padding"],
         attrs["dilation"],
         attrs["ceil_mode"],
-        attrs["count_include_pad"],
+        attrs.get("count_include_pad", False),
     )
 
 

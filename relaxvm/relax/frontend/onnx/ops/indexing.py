@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....expr import const
+from ....expr import PrimValue, const
 from ..registry import onnx, op
 from ..values import dims_of, dtype_of, product, shape_expr
 
@@ -22,6 +22,25 @@ def gather_elements(node: Any, x: Any, indices: Any, *, axis: int) -> Any:
 @onnx("GatherND", since=11)
 def gather_nd(node: Any, x: Any, indices: Any, *, batch_dims: Any = 0) -> Any:
     return op.gather_nd(x, indices, batch_dims)
+
+
+@onnx("TensorScatter", since=24)
+def tensor_scatter(
+    node: Any, cache: Any, update: Any, begins: Any = None, *, axis: int, mode: str
+) -> Any:
+    dims = dims_of(update)
+    axis %= len(dims)
+    places = op.arange(dims[axis])
+    if begins is not None:
+        places = op.add(op.expand_dims(op.astype(begins, "int64"), 1), places)
+    if mode == "circular":
+        size = op.full((), PrimValue(dims_of(cache)[axis]), "int64")
+        places = op.floor_mod(places, size)
+    one: list[Any] = [1] * len(dims)
+    one[0] = 1 if begins is None else dims[0]
+    one[axis] = dims[axis]
+    places = op.broadcast_to(op.reshape(places, shape_expr(one)), shape_expr(dims))
+    return op.scatter_elements(cache, places, update, axis)
 
 
 _REDUCTION = {"none": "update"}

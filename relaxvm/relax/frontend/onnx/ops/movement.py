@@ -252,9 +252,7 @@ def _padded(x: Any, pads: Any, along: list[int], mode: str, value: Any) -> Any:
 
 @onnx("SpaceToDepth", since=1)
 def space_to_depth(node: Any, x: Any, *, blocksize: int, mode: Any = "DCR") -> Any:
-    if mode != "DCR":
-        raise node.error(f"mode {mode} is not imported yet")
-    return op.nn.space_to_depth(x, blocksize)
+    return op.nn.space_to_depth(x, blocksize, mode=mode)
 
 
 @onnx("DepthToSpace", since=1)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from .....base import FrontendError
 from .....ir import IntImm, structural_equal
-from ....expr import const
+from ....expr import PrimValue, TupleGetItem, const
+from ....op.sizes import simplified
 from ..registry import add, onnx, op
-from ..values import as_size, dims_of, dtype_of, shape_expr
+from ..values import as_size, dims_of, dtype_of, product, shape_expr
 
 
 class Window(NamedTuple):
@@ -68,6 +71,11 @@ def _before_and_behind(totals: list[int], more_behind: bool) -> tuple[int, ...]:
 # By the number of axes.
 _CONV = {1: op.nn.conv1d, 2: op.nn.conv2d, 3: op.nn.conv3d}
 _TRANSPOSE = {1: op.nn.conv1d_transpose, 2: op.nn.conv2d_transpose, 3: op.nn.conv3d_transpose}
+_MAX_POOL_INDICES = {
+    1: op.nn.max_pool1d_with_indices,
+    2: op.nn.max_pool2d_with_indices,
+    3: op.nn.max_pool3d_with_indices,
+}
 _MAX_POOL = {1: op.nn.max_pool1d, 2: op.nn.max_pool2d, 3: op.nn.max_pool3d}
 _AVG_POOL = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 
@@ -158,10 +166,14 @@ def conv_transpose(
 
 
 def _known_sizes(x: Any, what: str) -> list[int]:
-    sizes = [getattr(d, "value", None) for d in dims_of(x)[2:]]
-    if None in sizes:
-        raise FrontendError(f"{what}: the sizes of the data must be known, got {dims_of(x)}")
-    return cast("list[int]", sizes)
+    return _numbers_of(dims_of(x)[2:], what)
+
+
+def _numbers_of(dims: Sequence[Any], what: str) -> list[int]:
+    sizes = [d.value for d in map(simplified, dims) if isinstance(d, IntImm)]
+    if len(sizes) < len(dims):
+        raise FrontendError(f"{what}: the sizes of the data must be known, got {dims}")
+    return sizes
 
 
 @onnx("ConvInteger", since=10)
@@ -255,11 +267,63 @@ def max_pool(
     strides: Any,
 ) -> Any:
     window = _window(x, kernel_shape, strides, dilations, pads, auto_pad)
-    if node.wants(1):
-        raise node.error("the indices of MaxPool are not imported yet; relax.op does not give them")
-    pool = _MAX_POOL[window.axes]
-    # Of a padded picture, only what the padding stands beside can be the greatest.
-    return pool(x, window.kernel, window.strides, window.padding, window.dilations, bool(ceil_mode))
+    settings = (x, window.kernel, window.strides, window.padding, window.dilations, bool(ceil_mode))
+    if not node.wants(1):
+        return _MAX_POOL[window.axes](*settings)
+    both = node.emit(_MAX_POOL_INDICES[window.axes](*settings))
+    sizes = dims_of(x)[2:]
+    places: Any = TupleGetItem(both, 1)
+    if storage_order:
+        # Along the axes in the opposite order.
+        left, turned = node.emit(places), []
+        for k in reversed(range(window.axes)):
+            digit = op.floor_mod(left, _number(sizes[k]))
+            left = node.emit(op.floor_divide(left, _number(sizes[k])))
+            turned.append(op.multiply(digit, _number(product(sizes[:k]))))
+        places = functools.reduce(op.add, turned)
+    n, c = dims_of(x)[:2]
+    begins = op.multiply(op.arange(product((n, c))), _number(product(sizes)))
+    begins = op.reshape(begins, shape_expr([n, c, *(1,) * window.axes]))
+    return [TupleGetItem(both, 0), op.add(places, begins)]
+
+
+def _number(size: Any) -> Any:
+    """A size as a tensor."""
+    return op.full((), PrimValue(as_size(size)), "int64")
+
+
+@onnx("MaxUnpool", since=9)
+def max_unpool(
+    node: Any,
+    x: Any,
+    indices: Any,
+    output_shape: Any = None,
+    *,
+    kernel_shape: Any,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    window = _window(x, kernel_shape, strides, None, pads)
+    sizes = [
+        (d - 1) * s + (k - before - behind)
+        for d, s, k, before, behind in zip(
+            dims_of(x)[2:],
+            window.strides,
+            window.kernel,
+            window.padding[: window.axes],
+            window.padding[window.axes :],
+        )
+    ]
+    dims = [*dims_of(x)[:2], *sizes]
+    count = (product(dims_of(x)),)
+    zeros = op.zeros(shape_expr([product(dims)]), dtype_of(x))
+    flat = op.reshape(indices, shape_expr(count)), op.reshape(x, shape_expr(count))
+    y = op.reshape(op.scatter_elements(zeros, *flat, 0), shape_expr(dims))
+    if output_shape is None:
+        return y
+    wanted = node.ints(output_shape, "output_shape")
+    more = [w - s for w, s in zip(wanted[2:], _numbers_of(dims[2:], "output_shape"))]
+    return op.nn.pad(y, (0, 0, 0, 0, *(w for m in more for w in (0, m))))
 
 
 @onnx("AveragePool")
@@ -493,7 +557,7 @@ def roi_align(
         spatial_scale,
         sampling_ratio,
         coordinate_transformation_mode == "half_pixel",
-        mode=mode,
+        mode={"max": "max_corner"}.get(mode, mode),
     )
 
 
@@ -511,8 +575,8 @@ def non_max_suppression(
     return op.vision.non_max_suppression(
         boxes,
         scores,
-        int(node.number(most, "max_output_boxes_per_class", 0)),
-        float(node.number(iou, "iou_threshold", 0.0)),
-        float(node.number(score, "score_threshold", float("-inf"))),
+        0 if most is None else most,
+        0.0 if iou is None else iou,
+        float("-inf") if score is None else score,
         center_point_box,
     )
