@@ -10,6 +10,7 @@ from .components import components as components
 from .components import reachable as reachable
 from .cpu import CpuModel as CpuModel
 from .dtype import FLOAT8_TYPES as FLOAT8_TYPES
+from .dtype import SMALL_FLOATS as SMALL_FLOATS
 from .dtype import DataType as DataType
 from .dtype import DataTypeCode as DataTypeCode
 from .dtype import (
@@ -17,11 +18,13 @@ from .dtype import (
 )
 from .dtype import bfloat16_to_float32 as bfloat16_to_float32
 from .dtype import bits_to_floats as bits_to_floats
+from .dtype import bits_to_values as bits_to_values
 from .dtype import dtype as dtype
 from .dtype import float32_to_bfloat16 as float32_to_bfloat16
 from .dtype import floats_to_bits as floats_to_bits
 from .dtype import promote as promote
 from .dtype import to_numpy_dtype as to_numpy_dtype
+from .dtype import values_to_bits as values_to_bits
 from .errors import *
 from .lazy import Deferred as Deferred
 from .lazy import submodules as submodules

@@ -18,7 +18,7 @@ from .errors import DTypeError
 DataTypeKind: TypeAlias = Literal[
     "int", "uint", "float", "bfloat", "bool", "handle", "void", "string",
     "float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz",
-    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu",
+    "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu", "float4_e2m1fn",
 ]  # fmt: skip
 """What scalar types there are, widths aside."""
 
@@ -26,7 +26,7 @@ DTypeLike: TypeAlias = "str | type | np.dtype[Any]"
 """What `dtype` takes."""
 
 _PATTERN = re.compile(r"(int|uint|float|bfloat)(\d+)(?:x(\d+))?")
-_FLOAT8 = re.compile(r"(float8_e\d\w*?)(?:x(\d+))?")
+_SMALL = re.compile(r"(float[48]_e\d\w*?)(?:x(\d+))?")
 # Name: bits of the mantissa, bias of the exponent. Of eight bits the first is the sign, but in
 # e8m0fnu. Those that end with "fn" have no infinity; with "uz" no negative zero either, whose bits
 # are the NaN.
@@ -40,11 +40,14 @@ FLOAT8_TYPES = {
     "float8_e5m2fnuz": (2, 16),
     "float8_e8m0fnu": (0, 127),
 }
+# What is stored in a byte each, and cast, but not computed with; the four bits of float4 have
+# neither infinity nor NaN.
+SMALL_FLOATS = {**FLOAT8_TYPES, "float4_e2m1fn": (1, 1)}
 # Names of programs for what has no width of its own.
 _SHORT = {"int": "int32", "uint": "uint32", "float": "float32", "bfloat": "bfloat16"}
 _WIDTHS = {
-    "int": (8, 16, 32, 64),
-    "uint": (1, 8, 16, 32, 64),
+    "int": (2, 4, 8, 16, 32, 64),
+    "uint": (1, 2, 4, 8, 16, 32, 64),
     "float": (16, 32, 64),
     "bfloat": (16,),
 }
@@ -70,13 +73,14 @@ class DataTypeCode(enum.IntEnum):
     FLOAT8_E5M2 = 12
     FLOAT8_E5M2FNUZ = 13
     FLOAT8_E8M0FNU = 14
+    FLOAT4_E2M1FN = 17
 
 
 class DataType(str):
     """A scalar type such as ``"float32"``, or a vector of `lanes` of them (``"float32x4"``).
 
-    kind   "int", "uint", "float", "bfloat", "bool", "handle", "void", "string", or the name of an
-           8-bit floating type
+    kind   "int", "uint", "float", "bfloat", "bool", "handle", "void", "string", or the name of a
+           floating type of 8 or 4 bits
     bits   bits of one lane (bool is 1, handle and string, a reference, 64, void 0)
     lanes  1 for a scalar
     """
@@ -109,7 +113,7 @@ class DataType(str):
             short = cls._table[name] = cls(_SHORT[name])
             return short
         kind, bits, lanes = cls._parse(name)
-        canonical = kind if kind in _BITS or kind in FLOAT8_TYPES else f"{kind}{bits}"
+        canonical = kind if kind in _BITS or kind in SMALL_FLOATS else f"{kind}{bits}"
         element = cls._table.get(canonical)
         if element is None:
             element = cls._intern(canonical, kind, bits, 1)
@@ -143,12 +147,12 @@ class DataType(str):
             kind, bits, lanes = match[1], int(match[2]), int(match[3] or 1)
             if bits in _WIDTHS[kind] and 1 <= lanes <= _MAX_LANES:
                 return ("bool", 1, lanes) if (kind, bits) == ("uint", 1) else (kind, bits, lanes)
-        match = _FLOAT8.fullmatch(name)
-        if match and match[1] in FLOAT8_TYPES and 1 <= int(match[2] or 1) <= _MAX_LANES:
-            return match[1], 8, int(match[2] or 1)
+        match = _SMALL.fullmatch(name)
+        if match and match[1] in SMALL_FLOATS and 1 <= int(match[2] or 1) <= _MAX_LANES:
+            return match[1], int(match[1][5]), int(match[2] or 1)
         raise DTypeError(
             f"unknown dtype {name!r}: wanted bool, int8..int64, uint8..uint64, float16, bfloat16, "
-            "float32, float64, float8_e4m3fn and its kin, "
+            "float32, float64, int4 and its kin, float8_e4m3fn and its kin, "
             "string, handle or void, with an optional lane count such as float32x4"
         )
 
@@ -158,7 +162,7 @@ class DataType(str):
 
     @property
     def is_float(self) -> bool:
-        """Whether this is a floating type, bfloat16 and those of 8 bits included."""
+        """Whether this is a floating type, bfloat16 and those of 4 and 8 bits included."""
         return self.kind[0] == "f" or self.kind == "bfloat"
 
     @property
@@ -167,9 +171,21 @@ class DataType(str):
         return self.bits == 8 and self.kind[0] == "f"
 
     @property
+    def is_small_float(self) -> bool:
+        """Whether this is a floating type of 4 or 8 bits: it is stored and cast, no more."""
+        return self.bits <= 8 and self.kind[0] == "f"
+
+    @property
+    def is_byte(self) -> bool:
+        """Whether numpy lacks this type, and an array of it holds a byte for each element: of small
+        floats, and of integers of 2 and 4 bits, whose other bits are 0 (and not looked at).
+        """
+        return self.bits <= 8 and (self.kind[0] == "f" or self.bits in (2, 4))
+
+    @property
     def is_bits(self) -> bool:
         """Whether numpy lacks this type, and an array of it holds bits."""
-        return self.kind == "bfloat" or self.is_float8
+        return self.kind == "bfloat" or self.is_byte
 
     @property
     def is_int(self) -> bool:
@@ -214,7 +230,7 @@ class DataType(str):
             return -(1 << (self.bits - 1))
         if self.kind in ("uint", "bool"):
             return 0
-        return -self.max_value if self.is_signed else float(_float8_values(self.kind)[0])
+        return -self.max_value if self.is_signed else float(_small_values(self.kind)[0])
 
     @property
     def max_value(self) -> int | float:
@@ -225,8 +241,8 @@ class DataType(str):
             return int((1 << self.bits) - 1)
         if self.kind == "bfloat":
             return 3.3895313892515355e38
-        if self.is_float8:
-            return float(_float8_values(self.kind)[-1])
+        if self.is_small_float:
+            return float(_small_values(self.kind)[-1])
         return float(np.finfo(to_numpy_dtype(self)).max)
 
     def __reduce__(self) -> tuple[type[DataType], tuple[str]]:
@@ -244,8 +260,8 @@ def dtype(text: object) -> DataType:
 def to_numpy_dtype(text: str) -> np.dtype:
     """The numpy dtype that stores one element.
 
-    bfloat16 and floats of 8 bits, which numpy lacks, are stored as their bits in uint16 and in raw
-    bytes. Nothing else is stored as the latter, so that native code takes it for nothing else.
+    bfloat16 and what has 8 bits or less and numpy lacks are stored as their bits in uint16 and in
+    raw bytes. Nothing else is stored as the latter, so that native code takes it for nothing else.
     Strings are Python objects.
     """
     element = DataType(text).element
@@ -277,22 +293,43 @@ def bfloat16_to_float32(bits: np.ndarray) -> np.ndarray:
 
 
 def bits_to_floats(bits: np.ndarray, dtype: DataType) -> np.ndarray:
-    """The float32 values of the bits of `dtype`: bfloat16, or a floating type of 8 bits. Exact."""
+    """The float32 values of the bits of `dtype`: bfloat16, or a small floating type. Exact."""
     if dtype.kind == "bfloat":
         return bfloat16_to_float32(np.asarray(bits).view(np.uint16))
-    return np.asarray(_float8_table(dtype.kind)[np.asarray(bits).view(np.uint8)])
+    return np.asarray(_small_table(dtype.kind)[np.asarray(bits).view(np.uint8)])
+
+
+def bits_to_values(bits: np.ndarray, dtype: DataType) -> np.ndarray:
+    """What the bits of a type that numpy lacks stand for: float32, or int8 or uint8. Exact."""
+    if not dtype.is_int:
+        return bits_to_floats(bits, dtype)
+    codes = np.asarray(bits).view(np.uint8)
+    if dtype.kind == "uint":
+        return codes & np.uint8(dtype.max_value)
+    unused = np.uint8(8 - dtype.bits)
+    return (codes << unused).view(np.int8) >> unused.view(np.int8)
+
+
+def values_to_bits(values: np.ndarray, dtype: DataType) -> np.ndarray:
+    """The bits of a type that numpy lacks: floats are rounded (see `floats_to_bits`), integers
+    wrap.
+    """
+    if not dtype.is_int:
+        return floats_to_bits(values, dtype)
+    mask = np.uint8((1 << dtype.bits) - 1)
+    return np.asarray(np.asarray(values).astype(np.int64).astype(np.uint8) & mask).view("V1")
 
 
 def floats_to_bits(values: np.ndarray, dtype: DataType) -> np.ndarray:
     """The bits of `dtype` nearest to floats (to nearest, ties to even, powers of two upwards).
 
     What is too large becomes infinite, or NaN in types without infinity, as does what is not
-    positive in float8_e8m0fnu.
+    positive in float8_e8m0fnu. float4_e2m1fn has neither: its greatest value, and -0.0 for NaN.
     """
     if dtype.kind == "bfloat":
         return float32_to_bfloat16(values)
     name = dtype.kind
-    finite = _float8_values(name)
+    finite = _small_values(name)
     values = np.asarray(values, dtype=np.float64)
     size = np.abs(values)
     # Half way between neighbours; above the last lies what would come next.
@@ -308,6 +345,8 @@ def floats_to_bits(values: np.ndarray, dtype: DataType) -> np.ndarray:
         code = np.where(np.isnan(size) | overflow | (values <= 0), 255, code)
     elif name.endswith("uz"):
         code = np.where(np.isnan(size) | overflow, 128, code + np.where(code > 0, sign, 0))
+    elif dtype.bits == 4:
+        code = np.where(np.isnan(size), 8, np.minimum(code, 7) + sign // 16)
     else:
         top = 127 if name.endswith("fn") else len(finite)
         nan = 127 if name.endswith("fn") else top + (1 << FLOAT8_TYPES[name][0] >> 1)
@@ -316,10 +355,12 @@ def floats_to_bits(values: np.ndarray, dtype: DataType) -> np.ndarray:
 
 
 @functools.cache
-def _float8_table(name: str) -> np.ndarray:
-    """The value of each of the 256 codes."""
-    mantissa, bias = FLOAT8_TYPES[name]
+def _small_table(name: str) -> np.ndarray:
+    """The value of each of the 256 codes, of which four bits may count."""
+    mantissa, bias = SMALL_FLOATS[name]
     codes = np.arange(256)
+    if name[5] == "4":
+        codes = (codes & 8) * 16 | codes & 7
     if name == "float8_e8m0fnu":
         values = np.ldexp(1.0, codes - bias)
         values[255] = np.nan
@@ -330,7 +371,7 @@ def _float8_table(name: str) -> np.ndarray:
     values = np.ldexp(
         (hidden + fraction).astype(np.float64), np.maximum(exponent, 1) - bias - mantissa
     )
-    if name.endswith("uz"):
+    if name.endswith("uz") or name[5] == "4":
         pass
     elif name.endswith("fn"):
         values[low == 127] = np.nan
@@ -345,10 +386,10 @@ def _float8_table(name: str) -> np.ndarray:
 
 
 @functools.cache
-def _float8_values(name: str) -> np.ndarray:
+def _small_values(name: str) -> np.ndarray:
     """The finite values that are not negative, in the order of their codes."""
-    table = _float8_table(name).astype(np.float64)
-    table = table if name == "float8_e8m0fnu" else table[:128]
+    table = _small_table(name).astype(np.float64)
+    table = table if name == "float8_e8m0fnu" else table[: 128 if name[5] == "8" else 8]
     return np.asarray(table[np.isfinite(table)])
 
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 import numpy as np
 
 from ..base import (
-    FLOAT8_TYPES,
+    SMALL_FLOATS,
     DataType,
     TIRError,
     bfloat16_to_float32,
@@ -58,7 +58,7 @@ BOOL = as_dtype("bool")
 _FLOAT32_MAX = as_dtype("float32").max_value * _NEARLY
 INT32 = as_dtype("int32")
 INT64 = as_dtype("int64")
-_NO_ARITHMETIC = frozenset(["handle", "void", *FLOAT8_TYPES])
+_NO_ARITHMETIC = frozenset(["handle", "void", *SMALL_FLOATS])
 _HANDLE = as_dtype("handle")
 
 
@@ -82,7 +82,7 @@ def round_float(value: float, to: DataType) -> float:
                 toward = np.float32(math.inf if value > float(single) else -math.inf)
                 single = np.nextafter(single, toward)
             return float(bfloat16_to_float32(float32_to_bfloat16(single.reshape(1)))[0])
-        if to.is_float8:
+        if to.is_small_float:
             return float(bits_to_floats(floats_to_bits(np.asarray(value), to), to))
         return float(np.float16(value) if to.bits == 16 else np.float32(value))
 
@@ -492,7 +492,7 @@ class BinaryExpr(PrimExpr):
                 f"of them"
             )
         if a.dtype.kind in _NO_ARITHMETIC:
-            hint = "; cast them to float32" if a.dtype.is_float8 else ""
+            hint = "; cast them to float32" if a.dtype.is_small_float else ""
             raise TIRError(
                 f"{cls.__name__}: the operands are {a.dtype}s, which have no arithmetic{hint}"
             )

@@ -212,7 +212,7 @@ def intrinsic_dtype(op: Intrinsic, args: tuple[Any, ...]) -> DataType | None:
             f"{op.name} takes floating arguments, got {first}; cast first, as in "
             f'T.Cast("float32", x)'
         )
-    if first.is_float8 and op.result != "bool" and op.name != "tir.likely":
+    if first.is_small_float and op.result != "bool" and op.name != "tir.likely":
         raise TIRError(f"{op.name} of {first}: it has no arithmetic; cast it to float32")
     if op.result in ("int", "int32") and not (first.is_int or first.is_bool):
         raise TIRError(f"{op.name} takes integer arguments, got {first}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import floats_to_bits, to_numpy_dtype
+from ..base import to_numpy_dtype, values_to_bits
 from ..ir import PrimExpr, walk
 from ..ir import Var as TirVar
 from ..relax import Function
@@ -88,7 +88,7 @@ class Inputs:
                 places = self.rng.integers(0, made.size, min(5, 1 + made.size // 4))
                 made.reshape(-1)[places] = values[: len(places)]
             if dtype.is_bits:
-                made = floats_to_bits(made.astype(np.float32), dtype)
+                made = values_to_bits(made.astype(np.float32), dtype)
             made = made.astype(to_numpy_dtype(dtype), copy=False)
         else:
             raise Unknown(f"no numbers of {dtype} can be made")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import bits_to_floats
+from ..base import bits_to_values
 from ..ir import IRModule, descend
 from ..relax import Call, VarBinding
 from ..relax.interp import Evaluator, run_kernel
@@ -141,7 +141,7 @@ def leaves(x: Any) -> list[Any]:
     if isinstance(x, NDArray):
         values = x._array
         if x.dtype.is_bits:
-            values = bits_to_floats(values, x.dtype).reshape(values.shape)
+            values = bits_to_values(values, x.dtype).reshape(values.shape)
         return [(str(x.dtype), np.array(values))]
     if isinstance(x, np.ndarray):
         return [(str(x.dtype), x)]

@@ -181,7 +181,8 @@ def _element_type(tensor: _Tensor) -> DataType:
     kind = _CODES.get(tensor.code)
     whole = kind == "bool" or kind in FLOAT8_TYPES
     name = str(kind) if whole else f"{kind}{tensor.bits}"
-    if kind is None or tensor.lanes != 1 or (whole and tensor.bits != 8):
+    if kind is None or tensor.lanes != 1 or tensor.bits < 8 or (whole and tensor.bits != 8):
+        # Elements of less than 8 bits are packed there, and here they are not.
         name = "unknown"
     try:
         return DataType(name)

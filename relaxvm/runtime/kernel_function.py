@@ -67,8 +67,8 @@ class KernelFunction:
         generic = _call_path == "generic" or (
             _call_path == "auto" and fast_path_problem() is not None
         )
-        # The native entry tells arrays apart by numpy's types, which 8-bit floats share.
-        generic = generic or any(p.dtype.is_float8 for p in info.params)
+        # The native entry tells arrays apart by numpy's types, which raw bytes share.
+        generic = generic or any(p.dtype.is_byte for p in info.params)
         make = make_generic_call if generic else make_fast_call
         self.call = make(address, info, owner, num_threads)
 

@@ -18,10 +18,10 @@ from ..base import (
     DataType,
     VMTypeError,
     VMValueError,
-    bits_to_floats,
-    floats_to_bits,
+    bits_to_values,
     submodules,
     to_numpy_dtype,
+    values_to_bits,
 )
 from .device import Device, cpu
 from .device import device as device
@@ -101,8 +101,9 @@ class NDArray:
     def numpy(self) -> np.ndarray:
         """A numpy view of the same memory.
 
-        bfloat16 and floats of 8 bits come as ml_dtypes has them if that package is installed, else
-        as their bits in uint16 and uint8. The lanes of vectors are a last axis.
+        What numpy lacks (bfloat16, floats of 8 bits, int4, ...) comes as ml_dtypes has it, if that
+        package is installed, else as bits in uint16 and raw bytes. The lanes of vectors are a last
+        axis.
         """
         if self.dtype.is_bits:
             extension = extension_dtype(self.dtype)
@@ -191,10 +192,12 @@ class NDArray:
     view = _create_view
 
     def _values(self) -> np.ndarray:
-        """The elements as numbers numpy understands (those that it lacks as float32)."""
+        """The elements as numbers numpy understands (floats that it lacks as float32, integers as
+        int8 or uint8).
+        """
         if self.dtype.is_bits:
             # `asarray`: arithmetic on an array without axes gives a numpy scalar.
-            return np.asarray(bits_to_floats(self._array, self.dtype))
+            return np.asarray(bits_to_values(self._array, self.dtype))
         return self._array
 
     def _write(self, key: Any, storage: np.ndarray, what: str) -> None:
@@ -234,10 +237,12 @@ class NDArray:
                 f"cannot export to DLPack device {dl_device}: the array is on {self.device}"
             )
         source = self._array.copy() if copy else self._array
+        if self.dtype.bits in (2, 4):
+            raise BufferError(f"DLPack packs {self.dtype}; astype it first, or view it as uint8")
         # numpy exports no bfloat16, no 8-bit floats and, before 1.25, no bool: export bits and say
         # what they are.
         renamed = self.dtype.is_bits or self.dtype is _BOOL
-        if self.dtype is _BOOL or self.dtype.is_float8:
+        if self.dtype is _BOOL or self.dtype.is_byte:
             source = source.view(np.uint8)
         if max_version is not None and _numpy_speaks_dlpack_1():
             capsule = source.__dlpack__(max_version=max_version)
@@ -395,8 +400,9 @@ def array(
 ) -> NDArray:
     """A new array holding a copy of `data`: any array, a number, or nested lists of numbers.
 
-    Python floats give float32 (as TVM does), numpy arrays keep their dtype. For bfloat16 and floats
-    of 8 bits, a numpy array of uint16 or uint8 is taken as bits and anything else is rounded. For
+    Python floats give float32 (as TVM does), numpy arrays keep their dtype. For bfloat16 and what
+    is stored in a byte, a numpy array of uint16 or uint8 is taken as bits and anything else is
+    rounded. For
     vectors such as "float32x4", the last axis of `data` holds the lanes. Raises VMTypeError if the
     elements are not numbers.
     """
@@ -456,7 +462,7 @@ def _unwrapped(data: Any) -> Any:
 
 def _as_values(data: object, wanted: DataType) -> np.ndarray:
     """`data` as storage of `wanted`, converted as `array` documents; may be a view of `data`."""
-    if wanted.is_float8 and type(data) is np.ndarray and data.dtype in (np.uint8, np.dtype("V1")):
+    if wanted.is_byte and type(data) is np.ndarray and data.dtype in (np.uint8, np.dtype("V1")):
         return data.view(to_numpy_dtype(wanted))
     if _is_array(data):
         source = as_ndarray(data)
@@ -490,7 +496,7 @@ def _converted(values: np.ndarray, wanted: DataType) -> np.ndarray:
     if values.dtype == object:
         values = strings_to_numbers(values, wanted)
     if wanted.is_bits:
-        return floats_to_bits(values, wanted).reshape(values.shape)
+        return values_to_bits(values, wanted).reshape(values.shape)
     return values.astype(to_numpy_dtype(wanted), copy=False)
 
 

@@ -28,6 +28,9 @@ for _char in "?bBhHiIlLqQefd":
 # The canonical numpy dtypes themselves. Two C types may be equal to numpy: compare by `is`.
 PLAIN_DTYPES = {canonical: (dtype, canonical) for dtype, canonical in _BY_CHAR.values()}
 
+# How the names of ml_dtypes' types begin.
+_EXTENSIONS = ("bfloat16", "float8_", "float4_", "int4", "int2", "uint4", "uint2")
+
 
 class ShapeTuple(tuple[int, ...]):
     """A shape as a value of a program: a tuple of ints."""
@@ -173,7 +176,7 @@ def element_type(dtype: np.dtype) -> tuple[DataType, np.dtype] | None:
     # The types of ml_dtypes have letters that mean something else to numpy: go by their names.
     if dtype.kind == "V" or dtype.char not in _BY_CHAR:
         name = dtype.name
-        if dtype.fields is not None or not name.startswith(("bfloat16", "float8_")):
+        if dtype.fields is not None or not name.startswith(_EXTENSIONS):
             return None
         try:
             known = DataType(name)

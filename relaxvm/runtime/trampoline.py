@@ -340,7 +340,7 @@ def make_generic_call(
 
 
 def _array_of(value: object, kind: int, dtype: DataType) -> np.ndarray | None:
-    if dtype.is_float8:
+    if dtype.is_byte:
         return value._array if type(value) is NDArray and value.dtype is dtype else None
     if type(value) is NDArray:
         if (

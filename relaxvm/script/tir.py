@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from .. import target as _target
-from ..base import FLOAT8_TYPES, TIRError, submodules
+from ..base import SMALL_FLOATS, TIRError, submodules
 from ..base import dtype as as_dtype
 from ..ir import (
     EQ,
@@ -144,7 +144,7 @@ _absent = submodules(__name__)
 
 
 def __getattr__(name: str) -> Any:
-    # Vector dtypes and 8-bit floats: T.float32x4, T.float8_e4m3fn.
+    # Vector dtypes and small types: T.float32x4, T.float8_e4m3fn, T.int4.
     if _is_dtype(name):
         return DTypeFunction(name)
     return _absent(name)
@@ -152,16 +152,17 @@ def __getattr__(name: str) -> Any:
 
 def _is_dtype(name: str) -> Any:
     head, _, lanes = name.partition("x")
-    if name in FLOAT8_TYPES:
+    if name in _SMALL:
         return True
     return (
-        (head in _SCALARS or head in FLOAT8_TYPES)
+        (head in _SCALARS or head in _SMALL)
         and 0 < len(lanes) <= 5
         and lanes.isdigit()
         and int(lanes) > 1
     )
 
 
+_SMALL = {*SMALL_FLOATS, "int2", "int4", "uint2", "uint4"}
 _SCALARS = {
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
     "float16", "bfloat16", "float32", "float64",

@@ -726,7 +726,7 @@ def _read_bfloat16(array: np.ndarray, position: tuple[int, ...]) -> Any:
     return bfloat16_values()[array.item(position)]
 
 
-def _float8_access(dtype: DataType) -> tuple[Any, Any]:
+def _byte_access(dtype: DataType) -> tuple[Any, Any]:
     def read(array: np.ndarray, position: tuple[int, ...]) -> Any:
         return lane_of_bits(array.item(position)[0], dtype)
 
@@ -744,8 +744,8 @@ def view_storage(dtype: DataType) -> tuple[Callable[..., Any], Callable[..., Non
     """How one lane of the element type `dtype` is read from a numpy array, and written to it."""
     if dtype.is_bfloat:
         return _read_bfloat16, _write_bfloat16
-    if dtype.is_float8:
-        return _float8_access(dtype)
+    if dtype.is_byte:
+        return _byte_access(dtype)
     if dtype.is_float:
         return operator.getitem, operator.setitem
     return _read_int, operator.setitem

@@ -26,9 +26,9 @@ from ..base import (
     DataType,
     TIRError,
     bfloat16_to_float32,
-    bits_to_floats,
-    floats_to_bits,
+    bits_to_values,
     to_numpy_dtype,
+    values_to_bits,
 )
 from ..ir import (
     EQ,
@@ -84,17 +84,19 @@ def lane_bits(value: Any, dtype: DataType) -> int:
     """The bits of the nearest bfloat16 or 8-bit float."""
     if dtype.is_bfloat:
         return bfloat16_bits(value)
-    return int(floats_to_bits(np.asarray(float(value)), dtype).view(np.uint8))
+    number = int(value) if dtype.is_int else float(value)
+    return int(values_to_bits(np.asarray(number), dtype).view(np.uint8))
 
 
-def lane_of_bits(bits: int, dtype: DataType) -> np.float32:
-    """The value of the bits of a bfloat16 or 8-bit float."""
+def lane_of_bits(bits: int, dtype: DataType) -> Any:
+    """The value of the bits of a type that numpy lacks."""
     if dtype.is_bfloat:
         return bfloat16_values()[bits]
-    return np.float32(bits_to_floats(np.asarray(bits, np.uint8), dtype))
+    value = bits_to_values(np.asarray(bits, np.uint8), dtype)
+    return int(value) if dtype.is_int else np.float32(value)
 
 
-def _float8_of(value: Any, dtype: DataType) -> np.float32:
+def _small_float_of(value: Any, dtype: DataType) -> Any:
     if isinstance(value, int) and abs(value) >> 53 and value & 0xFFF:
         value = (value & ~0xFFF) | 0x1000  # so that a double holds it, and is not rounded to a tie
     return lane_of_bits(lane_bits(value, dtype), dtype)
@@ -139,8 +141,8 @@ def _numpy_float(dtype: DataType) -> Any:
 
 def rounder(dtype: DataType) -> Meaning:
     """The function that rounds a double once to the floating `dtype`."""
-    if dtype.is_float8:
-        return lambda v: _float8_of(v, dtype)
+    if dtype.is_small_float:
+        return lambda v: _small_float_of(v, dtype)
     return (lambda v: _bfloat16_of(float(v))) if _is_bfloat(dtype) else _numpy_float(dtype)
 
 
@@ -150,8 +152,8 @@ def lane_of_number(value: Any, dtype: DataType) -> Lane:
         return bool(value)
     if dtype.is_int:
         return int(value)
-    if dtype.is_float8:
-        return _float8_of(value, dtype)
+    if dtype.is_small_float:
+        return _small_float_of(value, dtype)
     return _bfloat16_of(float(value)) if _is_bfloat(dtype) else _numpy_float(dtype)(value)
 
 
@@ -161,7 +163,10 @@ def to_numpy_value(value: Any, dtype: DataType) -> Any:
     """
     if dtype.kind in ("handle", "void"):
         return value
-    kind = np.dtype("float32") if dtype.is_bits else to_numpy_dtype(dtype.element)
+    if dtype.is_bits:
+        kind = np.dtype(f"{dtype.kind}8" if dtype.is_int else "float32")
+    else:
+        kind = to_numpy_dtype(dtype.element)
     return np.array(value, dtype=kind) if dtype.lanes > 1 else kind.type(value)
 
 
@@ -267,8 +272,8 @@ def lane_cast(source: DataType, to: DataType) -> Meaning:
         if source.is_float:
             return lambda v: saturate(float(v), to)
         return lambda v: wrap_int(int(v), to)
-    if to.is_float8:
-        return lambda v: _float8_of(v, to)
+    if to.is_small_float:
+        return lambda v: _small_float_of(v, to)
     if source.is_int or source.is_bool:
         if _is_bfloat(to):
             return lambda v: _bfloat16_of(int(v))
@@ -297,12 +302,12 @@ def reinterpret_lanes(lanes: list[Lane], source: DataType, to: DataType) -> list
             return lanes
         raise TIRError(f"reinterpret between {source} and {to}: cast instead")
     if source.is_bits:
-        raw = np.array([lane_bits(v, source) for v in lanes], dtype=f"uint{source.bits}")
+        raw = np.array([lane_bits(v, source) for v in lanes], dtype=f"uint{max(source.bits, 8)}")
     else:
         raw = np.array(lanes, dtype=to_numpy_dtype(source))
     seen = raw.view(to_numpy_dtype(to))
     if to.is_bits:
-        return [lane_of_bits(int(v), to) for v in raw.view(f"uint{to.bits}")]
+        return [lane_of_bits(int(v), to) for v in raw.view(f"uint{max(to.bits, 8)}")]
     return [int(v) for v in seen] if to.is_int else list(seen)
 
 

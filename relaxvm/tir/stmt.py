@@ -32,7 +32,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base import UNKNOWN, DataType, Deferred, Span, TIRError, bfloat16_to_float32, bits_to_floats
+from ..base import UNKNOWN, DataType, Deferred, Span, TIRError, bfloat16_to_float32, bits_to_values
 from ..base import dtype as as_dtype
 from ..ir import (
     INT32,
@@ -836,9 +836,9 @@ class AllocateConst(Stmt):
         if hasattr(data, "reshape"):
             if as_dtype(dtype).is_bfloat and data.dtype == "uint16":
                 data = bfloat16_to_float32(data)
-            elif as_dtype(dtype).is_float8:
+            elif as_dtype(dtype).is_byte:
                 bits = data.dtype in ("uint8", "V1")
-                data = bits_to_floats(data, as_dtype(dtype)) if bits else data.astype("float32")
+                data = bits_to_values(data, as_dtype(dtype)) if bits else data.astype("float32")
             data = tuple(data.reshape(-1).tolist())
         return buffer_var, as_dtype(dtype), extents, tuple(data), body, Map(annotations), span
 

@@ -442,7 +442,7 @@ def test_translations_cover_every_version_of_their_operator_and_every_attribute(
     lacking = []
     names = {t.name for t in translations() if not t.domain}
     for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain or schema.name not in names or schema.name in STRINGS:
+        if schema.domain or schema.name not in names:
             continue
         entry = find("", schema.name, schema.since_version)
         title = f"{schema.name}-{schema.since_version}"
@@ -457,5 +457,67 @@ def test_translations_cover_every_version_of_their_operator_and_every_attribute(
     assert lacking == ["Scan-8"]  # an older Scan over batches, which no exporter writes
 
 
-# A constant of strings is refused, as all strings are.
-STRINGS = {"Constant"}
+# -- element types ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["INT4", "UINT4", "INT2", "UINT2", "FLOAT4E2M1"])
+def test_packed_weights_beside_the_model_are_unpacked(tmp_path, kind):
+    number = getattr(onnx.TensorProto, kind)
+    theirs = helper.tensor_dtype_to_np_dtype(number)
+    values = np.arange(15).astype("float32").astype(theirs).reshape(3, 5)
+    made = model([node("Cast", "w", "y", to=F)], {}, ["y"], {"w": values}, opset=25)
+    whole = run(from_onnx(made))
+    onnx.save(
+        made, tmp_path / "m.onnx", save_as_external_data=True, location="w.bin", size_threshold=0
+    )
+    assert (tmp_path / "w.bin").stat().st_size == (8 if "4" in kind[-3:] or "4" in kind else 4)
+    np.testing.assert_array_equal(run(from_onnx(tmp_path / "m.onnx")), values.astype("float32"))
+    np.testing.assert_array_equal(whole, values.astype("float32"))
+
+
+@pytest.mark.parametrize("kind", ["FLOAT8E4M3FN", "FLOAT8E5M2"])
+def test_floats_of_8_bits_are_quantised_along_an_axis_and_saturate_if_told_to(kind):
+    number = getattr(onnx.TensorProto, kind)
+    zero = np.zeros(2).astype(helper.tensor_dtype_to_np_dtype(number))
+    scale = np.array([1, 4], "float32")
+    for saturate in (0, 1):
+        nodes = [
+            node("QuantizeLinear", "x s z", "q", axis=0, saturate=saturate),
+            node("DequantizeLinear", "q s z", "y", axis=0),
+        ]
+        made = model(nodes, {"x": (F, ["n", 3])}, ["y"], {"s": scale, "z": zero})
+        x = np.array([[1, 2, 1e9], [8, 24, -1e9]], "float32")
+        y = run(from_onnx(made, shape_dict={"x": (2, 3)}), x)
+        np.testing.assert_array_equal(y[:, :2], x[:, :2])
+        assert np.isfinite(y[:, 2]).all() == bool(saturate)
+
+
+@pytest.mark.parametrize("mode", ["up", "down", "nearest"])
+@pytest.mark.parametrize("saturate", [0, 1])
+def test_casts_to_powers_of_two_are_those_of_onnx(mode, saturate):
+    x = np.array([0, 1e-40, 1.0, 1.4, 1.5, 3.1, 3e38, 1.8e38, np.inf, np.nan, -3.0], "float32")
+    to = onnx.TensorProto.FLOAT8E8M0
+    made = model(
+        [node("Cast", "x", "y", to=to, round_mode=mode, saturate=saturate)],
+        {"x": (F, ["n"])},
+        ["y"],
+        opset=25,
+    )
+    want = onnx.numpy_helper.to_float8e8m0(x, bool(saturate), mode).astype("float32")
+    np.testing.assert_array_equal(run(from_onnx(made), x), want)
+
+
+def test_strings_pass_through_a_model():
+    S = onnx.TensorProto.STRING
+    nodes = [
+        node("Where", "c x w", "a"),
+        node("Concat", "a x", "b", axis=0),
+        node("Unique", "b", "y", sorted=1),
+        node("Cast", "k", "t", to=S),
+        node("StringConcat", "a t", "z"),
+    ]
+    inputs = {"x": (S, ["n"]), "c": (B, ["n"]), "k": (I, [])}
+    mod = from_onnx(model(nodes, inputs, ["y", "z"], {"w": np.array(["é"], object)}))
+    x = np.array(["b", "a", "b"], object)
+    y, z = run(mod, x, np.array([True, False, True]), np.array(7))
+    assert y.tolist() == ["a", "b", "é"] and z.tolist() == ["b7", "é7", "b7"]

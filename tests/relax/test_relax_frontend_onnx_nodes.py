@@ -11,10 +11,9 @@ from relaxvm.relax.frontend.onnx.backend import official_tests  # noqa: E402
 
 # What is known to fail, by the operators or the names of the tests, each with its reason.
 FAIL = {
-    "element types of less than 8 bits, and e8m0": r"U?INT[24](_|$)|FLOAT4|u?int[24]$|float4|e8m0",
     "random numbers are not ONNX's": r"bernoulli|training_dropout",
     "no such operator in relax.op": (
-        r"bitcast|col2im|deform_conv|_det_|dft|stft|melweight|image_decoder"
+        r"col2im|deform_conv|_det_|dft|stft|melweight|image_decoder"
         r"|gridsample_volumetric"
     ),
     "the domains ai.onnx.ml and training": r"ai_onnx_ml|adam|adagrad|momentum",

@@ -1,4 +1,4 @@
-"""where, ewise_fma, clip, astype, wrap_param."""
+"""where, ewise_fma, clip, astype, reinterpret, wrap_param."""
 
 from __future__ import annotations
 
@@ -45,6 +45,11 @@ CASES = [
     Case(R.clip, T("n", 4), 2, 1, dtypes=("float32", "int8")),
     Case(R.wrap_param, T("n", 4), dtype="float32", dtypes=("float16", "float32")),
     Case(R.astype, T("n", 4), dtype="float64", dtypes=ALL),
+    Case(R.reinterpret, T("n", 4), dtype="int32", dtypes=("float32", "uint32")),
+    Case(R.reinterpret, T("n", 4), dtype="float64", dtypes=("int64",)),
+    Case(R.reinterpret, T("n", 4), dtype="uint8", dtypes=("int8",)),
+    Case(R.reinterpret, T("n", 4), dtype="bfloat16", dtypes=("uint16", "float16")),
+    Case(R.reinterpret, T("n", 4), dtype="uint16", dtypes=("bfloat16",)),
 ]
 # Where conversions go wrong: ends of ranges, halves, infinities and NaN.
 EDGES = np.array(
@@ -141,6 +146,9 @@ def test_mistakes():
             lambda: R.where(relax.PrimValue(True), relax.PrimValue(1), relax.PrimValue(2)),
             "wanted a tensor",
         ),
+        (lambda: R.reinterpret(f32, "int64"), "wanted 32 bits, which the elements of x have"),
+        (lambda: R.reinterpret(b, "int8"), "wanted 1 bits"),
+        (lambda: R.reinterpret(f32, "int32", "int32"), "of: wanted float32"),
         (lambda: R.ewise_fma(f32, f32, i8), "x1 is float32, x3 is int8"),
         (lambda: R.ewise_fma(b, b, b), "wanted a number's dtype"),
         (lambda: R.clip(b, 0, 1), "x: wanted a number's dtype"),

@@ -399,7 +399,7 @@ def test_bfloat16_to_and_from_numpy_is_never_something_else():
     assert seen.tolist() == [4.0, 2.0]
     assert nd.array(source).dtype == "bfloat16"
     with pytest.raises(VMTypeError):
-        as_ndarray(np.zeros(2, sys.modules["ml_dtypes"].float4_e2m1fn))
+        as_ndarray(np.zeros(2, sys.modules["ml_dtypes"].float6_e2m3fn))
 
 
 def test_bfloat16_without_ml_dtypes_gives_bits(monkeypatch):

@@ -1,4 +1,6 @@
-"""8-bit floats: arrays, constants, and casts by numpy, by the interpreter and by machine code."""
+"""Types of a byte and less, which numpy lacks: arrays, constants, and casts by numpy, by the
+interpreter and by machine code.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +11,23 @@ import pytest
 
 import relaxvm as tvm
 from relaxvm import nd, relax, tir
-from relaxvm.base import TIRError, VMTypeError, bits_to_floats, floats_to_bits
-from relaxvm.base.dtype import FLOAT8_TYPES, DataType
+from relaxvm.base import TIRError, VMTypeError, bits_to_values, values_to_bits
+from relaxvm.base.dtype import SMALL_FLOATS, DataType
 from relaxvm.ir import FloatImm, Var, const, load_json, save_json, structural_equal
+from relaxvm.relax.interp import Evaluator
+from relaxvm.relax.op.meaning import convert
+from relaxvm.runtime import dlpack
 from relaxvm.script import from_source
 from relaxvm.tir import interpret
 
-NAMES = list(FLOAT8_TYPES)
+FLOATS = list(SMALL_FLOATS)
+NAMES = [*FLOATS, "int2", "int4", "uint2", "uint4"]
 CODES = np.arange(256, dtype="uint8")
 
 
 def samples(dtype):
     """Every value, what lies half way between neighbours, beyond the ends, and random bits."""
-    values = np.sort(bits_to_floats(CODES, dtype).astype("float64"))
+    values = np.sort(bits_to_values(CODES, dtype).astype("float64"))
     values = values[np.isfinite(values)]
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 2**32, 4000, dtype="uint32").view("float32")
@@ -39,10 +45,13 @@ def test_rounding_is_that_of_ml_dtypes(name):
     ml_dtypes = pytest.importorskip("ml_dtypes")
     theirs, dtype = np.dtype(getattr(ml_dtypes, name)), DataType(name)
     x = samples(dtype)
+    if dtype.is_int:
+        x = np.arange(-300, 300, dtype="float32")  # theirs have no meaning beyond an int8
     with np.errstate(all="ignore"):
-        want = x.astype(theirs)
-    np.testing.assert_array_equal(bits_to_floats(CODES, dtype), CODES.view(theirs).astype("f4"))
-    got = bits_to_floats(floats_to_bits(x, dtype), dtype)
+        want = x.astype("int64" if dtype.is_int else "float32").astype(theirs)
+    codes = CODES[: 1 << dtype.bits]
+    np.testing.assert_array_equal(bits_to_values(codes, dtype), codes.view(theirs).astype("f4"))
+    got = bits_to_values(values_to_bits(x, dtype), dtype)
     np.testing.assert_array_equal(got, want.astype("f4"))
     a = nd.array(want)
     assert a.dtype == name and a.shape == x.shape and a.numpy().dtype == theirs
@@ -50,9 +59,16 @@ def test_rounding_is_that_of_ml_dtypes(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_arrays_keep_their_type(name):
-    a = nd.array([[1.0, 2.0], [4.0, 0.5]], dtype=name)
-    assert a.tolist() == [[1, 2], [4, 0.5]] and a[0, 1].item() == 2
-    for same in (pickle.loads(pickle.dumps(a)), nd.from_dlpack(a.to_dlpack())):
+    half = 0 if DataType(name).is_int else 0.5
+    a = nd.array([[1.0, half], [1.0, half]], dtype=name)
+    assert a.tolist() == [[1, half], [1, half]] and a[0, 1].item() == half
+    copies = [pickle.loads(pickle.dumps(a))]
+    if DataType(name).bits == 8:
+        copies.append(nd.from_dlpack(a.to_dlpack()))
+    else:
+        with pytest.raises(BufferError, match="packs"):
+            a.to_dlpack()
+    for same in copies:
         assert same.dtype == name and same.tolist() == a.tolist()
     saved = load_json(save_json(relax.const(a)))
     assert saved.data.dtype == name and saved.data.tolist() == a.tolist()
@@ -85,7 +101,7 @@ def main(
     b, c = nd.empty((n,), name), np.zeros(n, "float32")
     kernel(x, b, c)
     with np.errstate(all="ignore"):
-        want = bits_to_floats(floats_to_bits(x.astype("float64"), dtype), dtype)
+        want = convert(x, dtype)
     np.testing.assert_array_equal(c, want)
     np.testing.assert_array_equal(b.astype("float32").numpy(), want)
     few = slice(0, 300)
@@ -148,7 +164,7 @@ def test_arithmetic_and_other_small_types_are_refused():
     for value in (449.0, float("inf")):
         with pytest.raises(TIRError, match="does not fit"):
             FloatImm("float8_e4m3fn", value)
-    for name in ("float4_e2m1fn", "float6_e2m3fn", "int4"):
+    for name in ("float6_e2m3fn", "int3"):
         with pytest.raises(VMTypeError, match="unknown dtype"):
             nd.empty((2,), name)
 
@@ -187,5 +203,78 @@ def test_a_graph_casts_from_and_to_8_bits(tmp_path, mode):
 @pytest.mark.parametrize("name", NAMES)
 def test_constants_are_printed_and_read(name):
     b = tir.decl_buffer((2,), name, "b")
-    fn = tir.PrimFunc([b], tir.BufferStore(b, const(1.5 if "e8m0" not in name else 2, name), [0]))
+    value = 1 if DataType(name).is_int else 2 if "e8m0" in name else 1.5
+    fn = tir.PrimFunc([b], tir.BufferStore(b, const(value, name), [0]))
     assert structural_equal(from_source(fn.script()), fn)
+
+
+@pytest.mark.parametrize("name", ["int2", "uint2", "int4", "uint4", "float4_e2m1fn"])
+@pytest.mark.parametrize("mode", ["bytecode", "compiled"])
+def test_a_graph_moves_and_casts_every_pattern_of_bits(name, mode):
+    n, dtype = tir.Var("n", "int64"), DataType(name)
+    x = relax.Var("x", relax.TensorStructInfo((n, 16), name))
+    op = relax.op
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        moved = builder.emit(op.reshape(op.permute_dims(op.flip(x, 0)), (16, n)))
+        both = builder.emit(op.concat([moved, op.zeros((1, n), name)], axis=0))
+        wide = builder.emit(op.astype(both, "float32"))
+        again = builder.emit(op.astype(op.multiply(wide, relax.const(2.0)), name))
+        builder.emit_func_output(relax.Tuple([both, wide, again]))
+    mod = builder.get()
+    data = nd.array(CODES.reshape(16, 16), dtype=name)
+    want = Evaluator(mod)("main", data)
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", exec_mode=mode), tvm.cpu(), exec_mode=mode)
+    result = vm["main"](data)
+    assert [r.dtype for r in result] == [name, "float32", name]
+    for got, wanted in zip(result, want):
+        np.testing.assert_array_equal(got.numpy().astype("f4"), wanted.astype("f4"))
+    values = bits_to_values(CODES, dtype).reshape(16, 16)[::-1].T
+    np.testing.assert_array_equal(want[0][:-1], values)
+
+
+@pytest.mark.parametrize("name", ["int2", "uint2", "int4", "uint4"])
+@pytest.mark.parametrize("mode", ["bytecode", "compiled"])
+def test_integers_of_few_bits_wrap(name, mode):
+    x, y = (relax.Var(v, relax.TensorStructInfo((16, 16), name)) for v in "xy")
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x, y]):
+        sums = [relax.op.add(x, y), relax.op.multiply(x, y), relax.op.maximum(x, y)]
+        sums += [relax.op.floor_divide(x, y), relax.op.astype(relax.op.astype(x, "int64"), name)]
+        builder.emit_func_output(relax.Tuple([builder.emit(s) for s in sums]))
+    mod = builder.get()
+    codes = CODES.reshape(16, 16)
+    a, b = (nd.array(c, dtype=name) for c in (codes, codes.T))
+    vm = relax.VirtualMachine(relax.build(mod, "llvm", exec_mode=mode), tvm.cpu(), exec_mode=mode)
+    for got, want in zip(vm["main"](a, b), Evaluator(mod)("main", a, b)):
+        assert got.dtype == name
+        np.testing.assert_array_equal(got.numpy().astype("int8"), want.astype("int8"))
+
+
+def test_packed_elements_of_other_libraries_are_refused():
+    capsule = nd.array([1, 2], dtype="uint8").to_dlpack()
+    tensor, _ = dlpack._tensor_in(capsule)
+    tensor.bits = 4
+    with pytest.raises(VMTypeError, match="4 bits"):
+        nd.from_dlpack(capsule)
+
+
+@pytest.mark.parametrize(
+    ("source", "to"),
+    [("uint8", "float8_e5m2"), ("float8_e4m3fnuz", "int8"), ("uint4", "float4_e2m1fn"),
+     ("int4", "uint4"), ("float4_e2m1fn", "int4"), ("uint2", "int2")],
+)  # fmt: skip
+def test_bits_are_read_as_another_type(source, to):
+    x = relax.Var("x", relax.TensorStructInfo((256,), source))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.reinterpret(x, to)))
+    mod, data = builder.get(), nd.array(CODES, dtype=source)
+    vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+    want = bits_to_values(CODES, DataType(to)) if DataType(to).is_bits else CODES.astype(to)
+    if DataType(source).is_small_float:
+        want[np.isnan(bits_to_values(CODES, DataType(source)))] = Evaluator(mod)("main", data)[
+            np.isnan(bits_to_values(CODES, DataType(source)))
+        ]
+    for got in (vm["main"](data).numpy(), Evaluator(mod)("main", data)):
+        np.testing.assert_array_equal(got.astype("f4"), want.astype("f4"))

@@ -31,6 +31,7 @@ from .call import invoke_pure_closure as invoke_pure_closure
 from .call import make_closure as make_closure
 from .create import *
 from .datatype import astype as astype
+from .datatype import reinterpret as reinterpret
 from .datatype import wrap_param as wrap_param
 from .einsum import einsum as einsum
 from .fixed_point import fixed_point_multiplier as fixed_point_multiplier

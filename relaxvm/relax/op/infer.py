@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any, cast
 
-from ...base import FLOAT8_TYPES, DataType, StructInfoError
+from ...base import SMALL_FLOATS, DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, const
 from ..derive import prove_dims
 from ..expr import Call
@@ -29,7 +29,7 @@ FLOAT = frozenset({"float", "bfloat"})
 INTEGER = frozenset({"int", "uint"})
 BITS = INTEGER | {"bool"}
 NUMBER = FLOAT | INTEGER
-ANY = NUMBER | {"bool", *FLOAT8_TYPES}
+ANY = NUMBER | {"bool", *SMALL_FLOATS}
 ELEMENT = ANY | {"string"}
 """of what is moved and compared, whatever it is"""
 _WORDS = {

@@ -3,7 +3,8 @@
     evaluate(R.add(x, R.exp(y)), {x: a, y: b})
 
 An array value is a numpy array; one of bfloat16, which numpy lacks, is a float32 array of values
-that bfloat16 has. Results of bfloat16 are rounded to it after every operator. A shape is a tuple of
+that bfloat16 has, one of int4 an int8 array of values that int4 has. Results are rounded, and
+wrapped, to such a type after every operator. A shape is a tuple of
 ints, a scalar a numpy scalar of its dtype, a tuple a tuple.
 """
 
@@ -19,9 +20,9 @@ from ...base import (
     RelaxvmError,
     StructInfoError,
     VMValueError,
-    bits_to_floats,
-    floats_to_bits,
+    bits_to_values,
     to_numpy_dtype,
+    values_to_bits,
 )
 from ...ir import PrimExpr
 from ...runtime import numbers_to_strings, strings_of, strings_to_numbers
@@ -57,20 +58,25 @@ def from_storage(array: Any, dtype: str) -> np.ndarray:
         return array
     storage = to_numpy_dtype(dtype)
     bits = array if array.dtype == storage else np.ascontiguousarray(array).view(storage)
-    return bits_to_floats(bits, DataType(dtype)).reshape(array.shape)
+    return bits_to_values(bits, DataType(dtype)).reshape(array.shape)
 
 
 def to_storage(values: Any, dtype: str) -> np.ndarray:
     """Values as the runtime stores them in an array of `dtype`."""
     values = np.asarray(values)
     if DataType(dtype).is_bits:
-        return floats_to_bits(values, DataType(dtype)).reshape(values.shape)
+        return values_to_bits(values, DataType(dtype)).reshape(values.shape)
     return values.astype(to_numpy_dtype(dtype), copy=False)
 
 
 def value_dtype(dtype: str) -> np.dtype:
-    """The numpy dtype that values of `dtype` have here: float32 for what numpy lacks."""
-    return np.dtype("float32") if DataType(dtype).is_bits else to_numpy_dtype(dtype)
+    """The numpy dtype that values of `dtype` have here: float32, int8 or uint8 for what numpy
+    lacks.
+    """
+    known = DataType(dtype)
+    if not known.is_bits:
+        return to_numpy_dtype(dtype)
+    return np.dtype(f"{known.kind}8" if known.is_int else "float32")
 
 
 def in_wider(f: Callable[..., Any]) -> Callable[..., Any]:
@@ -108,10 +114,10 @@ def convert(x: Any, dtype: DataType) -> np.ndarray:
         return numbers != 0 if dtype.is_bool else convert(numbers, dtype)
     if dtype.kind == "bfloat":
         return _toward_bfloat16(x)
-    if dtype.is_float8:
-        return bits_to_floats(floats_to_bits(x, dtype), dtype).reshape(x.shape)
+    if dtype.is_small_float:
+        return bits_to_values(values_to_bits(x, dtype), dtype).reshape(x.shape)
     if x.dtype.kind != "f" or dtype.is_float or dtype.is_bool:
-        return x.astype(to)
+        return _wrapped(x.astype(to), dtype)
     # Floats to integers: toward zero, ends of the range beyond it, 0 for NaN.
     low, high = dtype.min_value, dtype.max_value
     wide = np.trunc(x.astype("float64"))
@@ -122,6 +128,11 @@ def convert(x: Any, dtype: DataType) -> np.ndarray:
     result = np.where(wide >= float(high), to.type(high), result)
     result = np.where(wide <= float(low), to.type(low), result)
     return np.where(np.isnan(wide), to.type(0), result)
+
+
+def _wrapped(x: np.ndarray, dtype: DataType) -> np.ndarray:
+    """Integers that wrap where `dtype` has fewer bits than theirs."""
+    return bits_to_values(values_to_bits(x, dtype), dtype) if dtype.is_byte else x
 
 
 def _toward_bfloat16(x: np.ndarray) -> np.ndarray:

@@ -26,6 +26,7 @@ from .infer import FLOAT, INTEGER, axis_of, dtype_of, tensor
 from .lower import call_te
 from .meaning import value_dtype
 from .quant_params import (
+    FEW_BITS,
     STORED,
     np_stored,
     one_of,
@@ -116,12 +117,12 @@ def _dequantize_formula(x: PrimExpr, s: PrimExpr, z: PrimExpr, *, out: DataType)
 def quantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: str = "int8"
 ) -> StructInfo:
-    """clip(round(data / scale) + zero_point) in `out_dtype` (int8, uint8, int16, uint16 or int32);
-    ties to even.
+    """clip(round(data / scale) + zero_point) in `out_dtype` (int8, uint8, int16, uint16, int32,
+    int4, uint4, int2 or uint2); ties to even.
 
     scale       floating; a scalar or a vector along `axis`       zero_point  an integer, likewise
     """
-    out = _out(out_dtype, STORED)
+    out = _out(out_dtype, (*STORED, *FEW_BITS))
     info = tensor(data, "data", FLOAT)
     along = _along(info, axis)
     quant_info(scale, "scale", FLOAT, along, f"axis {axis}")
@@ -139,11 +140,11 @@ def dequantize(
     data: Expr, scale: Expr, zero_point: Expr, axis: int = -1, out_dtype: str = "float32"
 ) -> StructInfo:
     """(data - zero_point) * scale in `out_dtype`, a floating dtype; `data` is int8, uint8, int16,
-    uint16 or int32.
+    uint16, int32, int4, uint4, int2 or uint2.
     """
     out = _out(out_dtype, ("float16", "bfloat16", "float32", "float64"))
     info = tensor(data, "data", INTEGER)
-    one_of(info.dtype, STORED, "data")
+    one_of(info.dtype, (*STORED, *FEW_BITS), "data")
     along = _along(info, axis)
     quant_info(scale, "scale", FLOAT, along, f"axis {axis}")
     quant_info(zero_point, "zero_point", INTEGER, along, f"axis {axis}")

@@ -13,9 +13,11 @@ from ...ir import PrimExpr, cast, const, is_const
 from ..expr import Constant
 from ..struct_info import Expr, TensorStructInfo
 from .infer import tensor
+from .meaning import value_dtype
 from .sizes import ONE, KnownTensor, want_equal
 
 STORED = ("int8", "uint8", "int16", "uint16", "int32")
+FEW_BITS = ("int4", "uint4", "int2", "uint2")
 BYTES = ("int8", "uint8")
 
 
@@ -99,12 +101,11 @@ def to_stored(value: PrimExpr, zero_point: PrimExpr, out: DataType) -> PrimExpr:
 
 
 def np_stored(value: np.ndarray, zero_point: Any, out: Any) -> np.ndarray:
-    dtype = np.dtype(str(out))
-    exact = dtype.itemsize == 4 or value.dtype == np.float64
+    kept, dtype = DataType(out), value_dtype(out)
+    exact = kept.bits == 32 or value.dtype == np.float64
     wide = np.dtype("float64" if exact else "float32")
     shifted = np.rint(value).astype(wide) + np.asarray(zero_point).astype(wide)
-    limits = np.iinfo(dtype)
-    clipped = np.clip(shifted, wide.type(limits.min), wide.type(limits.max))
+    clipped = np.clip(shifted, wide.type(kept.min_value), wide.type(kept.max_value))
     return np.where(np.isnan(clipped), 0, clipped).astype(dtype)
 
 

@@ -343,6 +343,16 @@ def _reinterpret(g: ExprEmitter, call: Call, args: list[str]) -> str:
     of, value = value_type(source), args[0]
     if source.is_float and source.bits == 16:
         of, value = vector_of("i16", source.lanes), g.bits16(call.args[0], value)
+    if source.is_small_float:
+        of, value = vector_of(f"i{source.bits}", source.lanes), g.to_bits8(source, value)
+        if source.bits < 8:
+            value = g.convert("trunc", vector_of("i8", source.lanes), value, of)
+    if to.is_small_float:
+        bits = vector_of(f"i{to.bits}", to.lanes)
+        value = g.convert("bitcast", of, value, bits)
+        if to.bits < 8:
+            value = g.convert("zext", bits, value, vector_of("i8", to.lanes))
+        return g.from_bits8(to, value)
     if to.is_float and to.bits == 16:
         return g.from_bits16(to, g.convert("bitcast", of, value, vector_of("i16", to.lanes)))
     return g.convert("bitcast", of, value, value_type(to))

@@ -17,8 +17,8 @@ from ...base import (
     CodegenError,
     DataType,
     float32_to_bfloat16,
-    floats_to_bits,
     to_numpy_dtype,
+    values_to_bits,
 )
 from ...ir import (
     Add,
@@ -80,8 +80,8 @@ def constant_bytes(dtype: DataType, data: tuple[Any, ...]) -> bytes:
     try:
         if dtype.kind == "bfloat":
             return float32_to_bfloat16(np.asarray(data, dtype=np.float32)).tobytes()
-        if dtype.is_float8:
-            return floats_to_bits(np.asarray(data, dtype=np.float64), dtype.element).tobytes()
+        if dtype.is_byte:
+            return values_to_bits(np.asarray(data, dtype=np.float64), dtype.element).tobytes()
         return np.asarray(data, dtype=kind).tobytes()
     except (OverflowError, TypeError, ValueError) as error:
         raise CodegenError(f"AllocateConst: the data does not fit {dtype}: {error}") from None

@@ -12,7 +12,7 @@ import re
 from ...base import CodegenError, DataType
 from ...ir import double_bits
 
-# A value of an 8-bit or 16-bit float type lives in a register as the float32 that it is exactly.
+# A value of a float type of 4, 8 or 16 bits lives in a register as the float32 that it is exactly.
 _VALUE = {"bool": "i1", "handle": "ptr", "bfloat": "float"}
 _FLOATS = {16: "float", 32: "float", 64: "double"}
 
@@ -25,7 +25,7 @@ def scalar_type(dtype: DataType) -> str:
         return f"i{dtype.bits}"
     if dtype.kind == "float":
         return _FLOATS[dtype.bits]
-    register = "float" if dtype.is_float8 else _VALUE.get(dtype.kind)
+    register = "float" if dtype.is_small_float else _VALUE.get(dtype.kind)
     if register is None:
         raise CodegenError(f"a value of dtype {dtype} has no register type")
     return register
@@ -49,7 +49,7 @@ def value_type(dtype: DataType) -> str:
 
 def storage_type(dtype: DataType, native_half: bool) -> str:
     """The type of one element in memory."""
-    if dtype.kind == "bool" or dtype.is_float8:
+    if dtype.is_bool or dtype.is_byte:
         return "i8"
     if dtype.kind == "bfloat":
         return "i16"

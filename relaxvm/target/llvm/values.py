@@ -7,7 +7,7 @@ and vectors.
 
 from __future__ import annotations
 
-from ...base import FLOAT8_TYPES, CodegenError, DataType
+from ...base import SMALL_FLOATS, CodegenError, DataType
 from ...ir import wrap_int
 from .machine import has_maximum
 from .module import ModuleText
@@ -151,7 +151,7 @@ class Values:
 
     def rounded(self, dtype: DataType, value: str) -> str:
         """A float register rounded to a float of 8 or 16 bits; other dtypes pass through."""
-        if dtype.is_float8:
+        if dtype.is_small_float:
             return self.from_bits8(dtype, self.to_bits8(dtype, value))
         if not dtype.is_float or dtype.bits != 16:
             return value
@@ -226,11 +226,11 @@ class Values:
         return self.convert("bitcast", ints, self.op("or", ints, chosen, sign), floats)
 
     def to_bits8(self, dtype: DataType, value: str) -> str:
-        """A float register rounded to nearest even, as the bits (i8) of an 8-bit float. What is too
+        """A float register rounded to nearest even, as the bits (i8) of a small float. What is too
         large gives infinity or NaN: see `base.floats_to_bits`.
         """
         lanes, name = dtype.lanes, dtype.kind
-        mantissa, bias = FLOAT8_TYPES[name]
+        mantissa, bias = SMALL_FLOATS[name]
         floats, ints, chars = (vector_of(t, lanes) for t in ("float", "i32", "i8"))
 
         def const(number: int) -> str:
@@ -268,8 +268,12 @@ class Values:
         is_tiny = self.op("icmp ult", ints, size, const((128 - bias) << 23))
         tiny = self.op("sub", ints, added, const(added_bits))
         code = self.select(lanes, is_tiny, ints, tiny, code)
-        sign = self.op("and", ints, self.op("lshr", ints, bits, const(24)), const(0x80))
-        if name.endswith("uz"):
+        unused = 32 - dtype.bits
+        sign = self.op("lshr", ints, bits, const(unused))
+        sign = self.op("and", ints, sign, const(1 << dtype.bits >> 1))
+        if dtype.bits == 4:
+            top, infinite, nan = 7, 7, 8
+        elif name.endswith("uz"):
             top, infinite, nan = 127, 128, 128
             is_zero = self.op("icmp eq", ints, code, const(0))
             sign = self.select(lanes, is_zero, ints, const(0), sign)
@@ -285,9 +289,9 @@ class Values:
         return self.convert("trunc", ints, chosen, chars)
 
     def from_bits8(self, dtype: DataType, bits: str) -> str:
-        """The float register of the bits (i8) of an 8-bit float. Exact."""
+        """The float register of the bits (i8) of a small float. Exact."""
         lanes, name = dtype.lanes, dtype.kind
-        mantissa, bias = FLOAT8_TYPES[name]
+        mantissa, bias = SMALL_FLOATS[name]
         floats, ints, chars = (vector_of(t, lanes) for t in ("float", "i32", "i8"))
 
         def const(number: int) -> str:
@@ -303,7 +307,7 @@ class Values:
             chosen = where_code("icmp eq", 0, const(0x400000), chosen)
             chosen = where_code("icmp eq", 255, const(0x7FC00000), chosen)
             return self.convert("bitcast", ints, chosen, floats)
-        code = self.op("and", ints, wide, const(127))
+        code = self.op("and", ints, wide, const((1 << dtype.bits >> 1) - 1))
         size = self.op("shl", ints, code, const(23 - mantissa))
         normal = self.op("add", ints, size, const((127 - bias) << 23))
         # Subnormal: the mantissa counts units of the least value.
@@ -311,13 +315,16 @@ class Values:
         counted = self.op("fmul", floats, self.convert("uitofp", ints, code, floats), unit)
         tiny = self.convert("bitcast", floats, counted, ints)
         chosen = where_code("icmp ult", 1 << mantissa, tiny, normal)
-        if not name.endswith("fn") and not name.endswith("uz"):
+        if dtype.bits == 4:
+            pass  # every code is a number
+        elif not name.endswith("fn") and not name.endswith("uz"):
             top = 127 >> mantissa
             special = self.op("add", ints, size, const((255 - top) << 23))
             chosen = where_code("icmp uge", top << mantissa, special, chosen)
         elif name.endswith("fn"):
             chosen = where_code("icmp eq", 127, const(0x7FC00000), chosen)
-        sign = self.op("shl", ints, self.op("and", ints, wide, const(0x80)), const(24))
+        sign = self.op("and", ints, wide, const(1 << dtype.bits >> 1))
+        sign = self.op("shl", ints, sign, const(32 - dtype.bits))
         chosen = self.op("or", ints, chosen, sign)
         if name.endswith("uz"):
             code = wide
@@ -354,8 +361,10 @@ class Values:
             if kept.endswith(("half", "half>")):
                 return kept, self.convert("fptrunc", value_type(dtype), value, kept)
             return kept, self.to_bits16(dtype, value)
-        if dtype.is_float8:
+        if dtype.is_small_float:
             return kept, self.to_bits8(dtype, value)
+        if dtype.is_byte:
+            return kept, self.convert("zext", value_type(dtype), value, kept)
         return kept, value
 
     def from_storage(self, dtype: DataType, value: str) -> str:
@@ -367,8 +376,10 @@ class Values:
             if kept.endswith(("half", "half>")):
                 return self.convert("fpext", kept, value, value_type(dtype))
             return self.from_bits16(dtype, value)
-        if dtype.is_float8:
+        if dtype.is_small_float:
             return self.from_bits8(dtype, value)
+        if dtype.is_byte:
+            return self.convert("trunc", kept, value, value_type(dtype))
         return value
 
     # -- casts -------------------------------------------------------------------------------------

@@ -85,9 +85,10 @@ class Model:
         entries = {e.key: e.value for e in proto.external_data}
         path = self._inside(entries.get("location", ""), name)
         count = int(np.prod(shape, dtype=object))
-        if dtype.bits % 8:
-            raise FrontendError(f"tensor {name}: {dtype} beside the model is not read yet")
-        wanted = count * dtype.bits // 8
+        if dtype.is_string:
+            raise FrontendError(f"tensor {name}: strings stand in the model, not beside it")
+        # Elements of less than a byte are packed, but for bool.
+        wanted = count if dtype.is_bool else -(-count * dtype.bits // 8)
         try:
             offset = int(entries.get("offset", 0))
             length = int(entries.get("length", wanted))
@@ -102,6 +103,8 @@ class Model:
         if not count:
             return array(np.empty(shape, storage_dtype(dtype)), dtype=dtype)
         data = np.memmap(path, np.uint8, "r", offset, (wanted,))
+        if dtype.bits in (2, 4):
+            return array(_unpacked(data, dtype.bits)[:count].reshape(shape), dtype=dtype)
         values = np.ndarray(shape, storage_dtype(dtype).newbyteorder("<"), data)
         return array(values, dtype=dtype) if dtype.is_bits else as_ndarray(values)
 
@@ -127,6 +130,13 @@ class Model:
         if status.st_nlink > 1:
             raise FrontendError(refused + "it is a hard link: another name leads to it as well")
         return path
+
+
+def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:
+    """The elements of `bits` bits in bytes, the lowest bits first, in a byte each."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    mask = np.uint8((1 << bits) - 1)
+    return np.asarray(data[:, None] >> shifts & mask).reshape(-1)
 
 
 def _parsed(onnx: Any, data: bytes, shown: str) -> Any:

@@ -11,7 +11,7 @@ from .....base import DataType
 from ....expr import const
 from ..model import element_dtype, library
 from ..registry import add, direct, onnx, op
-from ..values import dims_of, dtype_of
+from ..values import dims_of, dtype_of, shape_expr
 
 direct(
     {
@@ -149,7 +149,7 @@ def is_inf(node: Any, x: Any, *, detect_negative: int, detect_positive: int) -> 
 
 @onnx("Cast", since=6)
 def cast(node: Any, x: Any, *, to: int, saturate: Any = 1, round_mode: Any = "up") -> Any:
-    return _cast(node, x, element_dtype(to, "to"), saturate)
+    return _cast(node, x, element_dtype(to, "to"), saturate, round_mode)
 
 
 @onnx("Cast", since=1)
@@ -159,20 +159,64 @@ def cast_1(node: Any, x: Any, *, to: str) -> Any:
 
 @onnx("CastLike", since=15)
 def cast_like(node: Any, x: Any, like: Any, *, saturate: Any = 1, round_mode: Any = "up") -> Any:
-    return _cast(node, x, dtype_of(like), saturate)
+    return _cast(node, x, dtype_of(like), saturate, round_mode)
 
 
-def _cast(node: Any, x: Any, dtype: DataType, saturate: Any) -> Any:
-    if dtype_of(x) is dtype:
+def _cast(node: Any, x: Any, dtype: DataType, saturate: Any, round_mode: str = "up") -> Any:
+    own = dtype_of(x)
+    if own is dtype:
+        return x
+    if dtype.is_bool and not own.is_string:
+        return op.not_equal(x, const(0, own))
+    if dtype.kind == "float8_e8m0fnu":
+        return _power_of_two(node, x, saturate, round_mode)
+    if own.is_float and dtype.is_int and dtype.bits < 8:
+        # What is out of range wraps, as it does for integers.
+        return op.astype(op.astype(x, "int32"), dtype)
+    if dtype.is_float8 and saturate and own.is_float:
+        # What is saturated ends at the greatest value; NaN stays, being in no order.
+        wide = x if own == "float64" else op.astype(x, "float32")
+        most = const(float(dtype.max_value), dtype_of(wide))
+        x = op.minimum(op.maximum(wide, op.negative(most)), most)
+    return op.astype(x, dtype)
+
+
+def _power_of_two(node: Any, x: Any, saturate: Any, round_mode: str) -> Any:
+    """Numbers by the exponents of their sizes, rounded up, down or to the nearest one; what is too
+    small is the least power of two, what is infinite NaN.
+    """
+
+    def number(value: int) -> Any:
+        return const(value, "uint32")
+
+    bits = node.emit(op.reinterpret(op.astype(x, "float32"), "uint32"))
+    exponent = node.emit(op.bitwise_and(op.right_shift(bits, number(23)), number(255)))
+    fraction = node.emit(op.bitwise_and(bits, number(0x7FFFFF)))
+    if round_mode == "up":
+        grows = op.greater(fraction, number(0))
+    elif round_mode == "nearest":
+        # Half way is up, but from what is below the least power.
+        least = op.where(op.equal(exponent, number(0)), number(0x400001), number(0x400000))
+        grows = op.greater_equal(fraction, least)
+    elif round_mode == "down":
+        grows = op.zeros(shape_expr(dims_of(x)), "bool")
+    else:
+        raise node.error(f"round_mode: wanted up, down or nearest, got {round_mode!r}")
+    last = number(253 if saturate else 254)
+    grows = op.logical_and(grows, op.less_equal(exponent, last))
+    code = op.astype(op.add(exponent, op.astype(grows, "uint32")), "uint8")
+    return op.reinterpret(code, "float8_e8m0fnu")
+
+
+@onnx("BitCast", since=26)
+def bit_cast(node: Any, x: Any, *, to: int) -> Any:
+    own, dtype = dtype_of(x), element_dtype(to, "to")
+    if own is dtype:
         return x
     if dtype.is_bool:
-        return op.not_equal(x, const(0, dtype_of(x)))
-    y = op.astype(x, dtype)
-    if not dtype.is_float8 or not saturate or not dtype_of(x).is_float:
-        return y
-    # A float8 that is saturated ends at its greatest value; NaN stays, being in no order.
-    most = const(float(dtype.max_value), dtype_of(x))
-    return op.astype(op.minimum(op.maximum(x, op.negative(most)), most), dtype)
+        return op.not_equal(op.reinterpret(x, "uint8"), const(0, "uint8"))
+    # A bool is a byte that is 0 or 1.
+    return op.reinterpret(op.astype(x, "uint8") if own.is_bool else x, dtype)
 
 
 # -- limits ----------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from ..values import dims_of, dtype_of, shape_expr
 from .window import scalar_if_one
 
 
-@onnx("QuantizeLinear", since=10, ignores="saturate precision")
+@onnx("QuantizeLinear", since=10)
 def quantize(
     node: Any,
     x: Any,
@@ -24,14 +24,23 @@ def quantize(
     axis: Any = 1,
     block_size: Any = 0,
     output_dtype: Any = 0,
+    saturate: Any = 1,
+    precision: Any = 0,
 ) -> Any:
     dtype = element_dtype(output_dtype, "output_dtype") if output_dtype else DataType("uint8")
     if zero is not None:
         dtype = dtype_of(zero)
     scale, zero = _spread(x, scale, zero, dtype, axis, block_size)
-    if len(dims_of(scale)) <= 1 and not dtype.is_float:
+    wide = element_dtype(precision, "precision") if precision else DataType("float32")
+    if len(dims_of(scale)) <= 1 and not dtype.is_float and wide == "float32":
         return op.quantize(x, scale, zero, axis if dims_of(scale) else -1, str(dtype))
-    return _by_element(node, x, scale, zero, dtype)
+    scale, zero = _along(x, scale, axis), _along(x, zero, axis)
+    y = op.astype(op.divide(op.astype(x, wide), op.astype(scale, wide)), "float32")
+    shifted = op.add(y if dtype.is_float else op.round(y), op.astype(zero, "float32"))
+    if saturate or not dtype.is_float:
+        low, high = (const(float(v), "float32") for v in (dtype.min_value, dtype.max_value))
+        shifted = op.minimum(op.maximum(shifted, low), high)
+    return op.astype(shifted, dtype)
 
 
 @onnx("DequantizeLinear", since=10)
@@ -50,6 +59,7 @@ def dequantize(
     scale, zero = _spread(x, scale, zero, dtype, axis, block_size)
     if len(dims_of(scale)) <= 1 and not dtype.is_float:
         return op.dequantize(x, scale, zero, axis if dims_of(scale) else -1, str(result))
+    scale, zero = _along(x, scale, axis), _along(x, zero, axis)
     wide = "float32" if dtype.is_float else "int32"
     centred = op.subtract(op.astype(x, wide), op.astype(zero, wide))
     return op.astype(
@@ -74,19 +84,12 @@ def _spread(
     return scale, zero
 
 
-def _by_element(node: Any, x: Any, scale: Any, zero: Any, dtype: DataType) -> Any:
-    """Quantised with parameters that have the data's rank, or to floats of 8 bits."""
-    if dtype.is_float and len(dims_of(scale)) == 1:
-        raise node.error("floats of 8 bits by axis are not imported yet; relax.op lacks them")
-    y = op.divide(op.astype(x, "float32"), op.astype(scale, "float32"))
-    if dtype.is_float:
-        most = const(float(dtype.max_value), "float32")
-        shifted = op.add(y, op.astype(zero, "float32"))
-        bounded = op.minimum(op.maximum(shifted, op.negative(most)), most)
-        return op.astype(bounded, dtype)
-    shifted = op.add(op.round(y), op.astype(zero, "float32"))
-    low, high = (const(float(v), "float32") for v in (dtype.min_value, dtype.max_value))
-    return op.astype(op.minimum(op.maximum(shifted, low), high), dtype)
+def _along(x: Any, parameter: Any, axis: int) -> Any:
+    """A vector along `axis` of `x` so that it broadcasts; other parameters as they are."""
+    if len(dims_of(parameter)) != 1:
+        return parameter
+    rank = len(dims_of(x))
+    return op.expand_dims(parameter, tuple(range(1, rank - axis % rank)))
 
 
 @onnx("QLinearMatMul", since=10)
