@@ -931,6 +931,170 @@ def test_mixtures_of_gated_experts(fusion):
     check("MoE", inputs, wanted, peer=fusion == 1, **attrs)
 
 
+# -- quantised -------------------------------------------------------------------------------------
+
+
+def stored(*shape, dtype="uint8"):
+    return RNG.integers(0, 255, shape).astype("uint8").view(dtype)
+
+
+def params(scale, zero, dtype="uint8"):
+    return np.array(scale, "float32"), np.array(zero, dtype)
+
+
+def real(x, scale, zero=0):
+    return (x.astype("float64") - np.asarray(zero).astype("float64")) * scale
+
+
+def rounded(x, scale, zero, dtype="uint8"):
+    limits = np.iinfo(dtype)
+    shifted = np.rint(x / scale) + np.asarray(zero).astype("float64")
+    return np.clip(shifted, limits.min, limits.max).astype(dtype)
+
+
+def check_stored(op_type, inputs, wanted, **options):
+    """Ties may be rounded either way: float32 is not exact."""
+
+    def near(i, x):
+        return x.astype("float64") + (np.abs(x.astype("float64") - wanted) == 1) * (
+            wanted.astype("float64") - x
+        )
+
+    check(op_type, inputs, wanted, part=near, **options)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_quantised_arithmetic(dtype):
+    a, b = stored(3, 4, dtype=dtype), stored(4, dtype=dtype)
+    pa, pb, pc = params(0.1, 7, dtype), params(0.2, 3, dtype), params(0.3, 5, dtype)
+    x, y = real(a, *pa), real(b, *pb)
+    check_stored("QLinearAdd", [a, *pa, b, *pb, *pc], rounded(x + y, *pc, dtype))
+    check_stored("QLinearMul", [a, *pa, b, *pb, *pc], rounded(x * y, *pc, dtype))
+    plain = rounded(real(a, 0.1) + real(b, 0.2), 0.3, 0, dtype)
+    check_stored("QLinearAdd", [a, pa[0], None, b, pb[0], None, pc[0]], plain, peer=False)
+    shown = RNG.random((3, 4)) < 0.5
+    wanted = np.where(shown, rounded(x, *pc, dtype), rounded(y, *pc, dtype))
+    check_stored("QLinearWhere", [shown, a, *pa, b, *pb, *pc], wanted)
+    wanted = np.concatenate([rounded(x, *pc, dtype), rounded(y, *pc, dtype)[None]])
+    check_stored("QLinearConcat", [*pc, a, *pa, b[None], *pb], wanted, axis=0)
+    products = (a.astype("int32") - 7) * (b.astype("int32") - 3)
+    check("MulInteger", [a, pa[1], b, pb[1]], products)
+    sums = a.sum(1, dtype="int32" if dtype == "int8" else "uint32")
+    check("ReduceSumInteger", [a], sums, axes=[1], keepdims=0, peer=False)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+def test_quantised_functions(dtype):
+    a, pa, pc = stored(3, 4, 2, dtype=dtype), params(0.1, 7, dtype), params(0.01, 3, dtype)
+    x, inputs = real(a, *pa), [a, *pa, *pc]
+    check_stored("QLinearSigmoid", inputs, rounded(sigmoid(x), *pc, dtype))
+    wanted = rounded(np.where(x < 0, 0.3 * x, x), *pc, dtype)
+    check_stored("QLinearLeakyRelu", inputs, wanted, alpha=0.3)
+    check_stored("QLinearSoftmax", inputs, rounded(softmax(x), *pc, dtype), opset=13)
+    flat = softmax(x.reshape(3, 8)).reshape(3, 4, 2)
+    check_stored("QLinearSoftmax", inputs, rounded(flat, *pc, dtype), opset=11, axis=1)
+    wanted = rounded(x.mean(1, keepdims=True), *pc, dtype)
+    check_stored("QLinearReduceMean", inputs, wanted, axes=[1], keepdims=1)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+def test_quantised_windows(last):
+    def placed(x):
+        return np.ascontiguousarray(np.moveaxis(x, 1, -1)) if last else x
+
+    a, pa, pc, attrs = stored(1, 4, 6, 6), params(0.1, 7), params(0.12, 3), {"channels_last": last}
+    x = real(a, *pa)
+    pooled = x.reshape(1, 4, 3, 2, 3, 2).mean((3, 5))
+    windows = {"kernel_shape": [2, 2], "strides": [2, 2]}
+    inputs = [placed(a), *pa, *pc]
+    wanted = placed(rounded(pooled, *pc))
+    check_stored("QLinearAveragePool", inputs, wanted, **windows, **attrs)
+    wanted = placed(rounded(x.mean((2, 3), keepdims=True), *pc))
+    check_stored("QLinearGlobalAveragePool", inputs, wanted, **attrs)
+    weight, bias, pc = stored(2, 4, 1, 1, dtype="int8"), int32(100, 2000), params(2, 3)
+    y = np.einsum("bchw,oc->bohw", x, real(weight, 0.02)[:, :, 0, 0])
+    wanted = placed(rounded(y + (bias * 0.1 * 0.02)[:, None, None], *pc))
+    inputs = [placed(a), *pa, weight, *params(0.02, 0, "int8"), *pc, bias]
+    check_stored("QLinearConv", inputs, wanted, **attrs)
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+def test_quantised_products(by_column):
+    a, b = stored(2, 3, 4), stored(4, 5, dtype="int8")
+    pa, pb = (
+        params(0.1, 7),
+        params([0.2] * 5, [1] * 5, "int8") if by_column else params(0.2, 1, "int8"),
+    )
+    bias = floats(5)
+    wanted = real(a, *pa) @ real(b, *pb) + bias
+    inputs = [a, b, pa[0], pb[0], pa[1], pb[1], bias]
+    check("MatMulIntegerToFloat", inputs, wanted.astype("float32"))
+    more, pc = np.arange(5, dtype="int32"), params(1.7, 4)
+    sums = real(a[0], *pa) @ real(b, *pb) + more * 0.1 * 0.2
+    inputs = [a[0], *pa, b, *pb, more]
+    check("QGemm", inputs, sums.astype("float32"))
+    check_stored("QGemm", [*inputs, *pc], rounded(sums, *pc))
+    turned = [np.ascontiguousarray(a[0].T), *pa, np.ascontiguousarray(b.T), *pb]
+    wanted = 0.5 * (real(a[0], *pa) @ real(b, *pb)).astype("float32")
+    check("QGemm", turned, wanted, transA=1, transB=1, alpha=0.5)
+    x = floats(2, 3, 4)
+    low, high = min(x.min(), 0), max(x.max(), 0)
+    scale = np.float32((high - low) / np.float32(255))
+    zero = np.rint(np.clip(-low / scale, 0, 255))
+    held = real(rounded(x, scale, zero), scale, zero)
+    wanted = (held @ real(b, *pb) + bias).astype("float32")
+    check("DynamicQuantizeMatMul", [x, b, *pb, bias], wanted)
+
+
+def test_products_of_16_bits():
+    a, b = (RNG.integers(-(2**15), 2**15, s).astype("int16") for s in ((3, 4), (4, 5)))
+    check("MatMulInteger16", [a, b], a.astype("int32") @ b.astype("int32"))
+    a, b = a.view("uint16"), b.view("uint16")
+    check("MatMulInteger16", [a, b], a.astype("uint32") @ b.astype("uint32"))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16"])
+def test_quantised_values_of_16_bits_too(dtype):
+    x, one, several = (
+        floats(3, 4) * 100,
+        params(0.1, 3, dtype),
+        params([0.1, 0.2, 0.3], [3, 4, 5], dtype),
+    )
+    check("QuantizeLinear", [x, *one], rounded(x, np.float32(0.1), 3, dtype))
+    columns = [p[:, None] for p in several]
+    wanted = rounded(x, *columns, dtype)
+    check("QuantizeLinear", [x, *several], wanted, axis=0)
+    check("DequantizeLinear", [wanted, *several], real(wanted, *columns).astype("float32"), axis=0)
+    check("DequantizeLinear", [wanted, *one], real(wanted, *one).astype("float32"))
+
+
+def test_quantised_attention():
+    x, weight, bias = stored(2, 4, 8), stored(8, 24), floats(24)
+    px, pw = params(0.01, 8), params([0.02] * 24, [5] * 24)
+    q, k, v = (heads(p, 2) for p in np.split(real(x, *px) @ real(weight, *pw) + bias, 3, -1))
+    low = np.where([[1, 1, 1, 1], [1, 1, 1, 0]], 0, -1e4)[:, None, None]
+    inputs = [x, weight, bias, px[0], pw[0], int32(4, 3), px[1], pw[1]]
+    wanted = attend(q, k, v, added=low)[0].astype("float32")
+    check("QAttention", inputs, wanted, num_heads=2)
+    past = floats(2, 2, 2, 3, 4)
+    k, v = (np.concatenate([p, n], 2) for p, n in zip(past, (k, v)))
+    wanted = [attend(q, k, v, seen=causal(4, 7))[0], np.stack([k, v])]
+    inputs = [x, weight, bias, px[0], pw[0], None, px[1], pw[1], past]
+    wanted = [w.astype("float32") for w in wanted]
+    check("QAttention", inputs, *wanted, num_heads=2, unidirectional=1)
+
+
+def test_quantised_embeddings():
+    ids = RNG.integers(0, 6, (2, 4)).astype("int32")
+    tables = [stored(9, 8), stored(6, 8), stored(2, 8), stored(8), stored(8)]
+    scales, zeros = zip(*(params(0.01 * i, i) for i in range(1, 6)))
+    words, at, kinds, gamma, beta = map(real, tables, scales, zeros)
+    wanted = layer_norm(words[ids] + at[:4] + kinds[ids % 2], gamma, beta).astype("float32")
+    mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], "int32")
+    inputs = [ids, ids % 2, *tables, mask, *scales, *zeros]
+    check("QEmbedLayerNormalization", inputs, wanted, int32(3, 1), rtol=1e-4)
+
+
 # -- errors ----------------------------------------------------------------------------------------
 
 

@@ -32,6 +32,9 @@ from . import (
     normalise as normalise,
 )
 from . import (
+    qlinear as qlinear,
+)
+from . import (
     quantised as quantised,
 )
 from . import (
