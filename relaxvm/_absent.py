@@ -211,9 +211,6 @@ ABSENT: dict[str, dict[str, str]] = {
     "`relax.analysis.graph_calls` says which functions call which": {
         "relay.analysis": "CallGraph",
     },
-    "relay.testing has the models that tutorials build most": {
-        "relay.testing": "inception_v3",
-    },
     "loops are scheduled by `tir.Schedule` over `te.create_prim_func`": {
         "te": "create_schedule",
         "topi": "arm_cpu cuda generic generic_topi hexagon x86",

@@ -1,5 +1,6 @@
 """The programs of examples/relay print what tutorials of Relay's passes show."""
 
+import inspect
 import re
 import runpy
 from pathlib import Path
@@ -125,8 +126,20 @@ def test_combine_parallel(printed):
 
 @pytest.mark.parametrize("name", [p.stem for p in EXAMPLES.glob("*.py")])
 def test_modules_are_read_again_from_their_text(name):
-    made = ("module", "chain", "with_a_sum", "dense_layers", "convolutions", "after_a_convolution")
     program = runpy.run_path(str(EXAMPLES / f"{name}.py"))
-    for mod in [program[f]() for f in made if f in program]:
-        text = tvm.relay.transform.InferType()(mod).astext()
-        assert tvm.relay.parse(text).astext() == text
+    builders = [f for f in program.values() if inspect.isfunction(f) and _takes_nothing(f)]
+    mods = [getattr(mod, "ir_mod", mod) for mod in (f() for f in builders)]
+    mods = [mod for mod in mods if isinstance(mod, tvm.IRModule)]
+    assert mods
+    for mod in mods:
+        typed = tvm.relay.transform.InferType()(mod)
+        for each in (mod, typed):
+            again = tvm.relay.parse(each.astext())
+            assert tvm.relay.transform.InferType()(again).astext() == typed.astext()
+            assert tvm.relay.parse(again.astext()).astext() == again.astext()
+        assert tvm.relay.parse(typed.astext()).astext() == typed.astext()
+
+
+def _takes_nothing(f):
+    parameters = inspect.signature(f).parameters.values()
+    return all(p.kind is p.VAR_KEYWORD or p.default is not p.empty for p in parameters)

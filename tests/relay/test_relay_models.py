@@ -27,6 +27,7 @@ MODELS = {
     "resnet-50": lambda: testing.resnet.get_workload(num_layers=50, image_shape=(3, 64, 64)),
     "squeezenet": lambda: testing.squeezenet.get_workload(1, 10, image_shape=(3, 64, 64)),
     "vgg-11": lambda: testing.vgg.get_workload(1, num_layers=11, **SMALL),
+    "inception v3": lambda: testing.inception_v3.get_workload(1, 10, image_shape=(3, 75, 75)),
     "densenet": lambda: testing.densenet.get_workload(121, 10, 1),
 }
 

@@ -9,6 +9,7 @@ from random_graphs import assert_close, random_graph, run
 import relaxvm as tvm
 from relaxvm import relay
 from relaxvm.ir.transform import Pass
+from relaxvm.relax.interp import Evaluator
 from relaxvm.relay import transform
 
 FEW = [*range(12)]
@@ -92,6 +93,29 @@ def test_types_of_a_pass_that_adds_gradients_or_narrows_numbers(seed):
     half = transform.ToMixedPrecision("float16")(typed)
     assert half["main"].ret_struct_info == typed["main"].ret_struct_info
     tvm.ir.assert_structural_equal(relay.parse(half.astext()), transform.InferType()(half))
+
+
+SOME = [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(2, 60))]
+
+
+@pytest.mark.parametrize("seed", SOME)
+def test_gradients_come_beside_the_results_of_any_program(seed):
+    graph = random_graph(9500 + seed, size=10, mixed=seed % 2 == 1)
+    after = transform.FirstOrderGradient()(graph.mod)
+    result, gradients = run(after, graph.arguments)
+    assert_close(result, graph.expected)
+    assert [g.shape for g in gradients] == [a.shape for a in graph.arguments]
+    assert all(np.isfinite(g).all() for g in gradients)
+    text = after.astext()
+    assert relay.parse(text).astext() == text
+
+
+@pytest.mark.parametrize("seed", SOME)
+def test_programs_return_from_continuation_passing_style(seed):
+    graph = random_graph(9000 + seed, size=10, mixed=True)
+    mod = transform.InferType()(graph.mod)
+    mod["direct"] = transform.un_cps(transform.to_cps(mod["main"], mod))
+    assert_close(Evaluator(mod)("direct", *graph.arguments), graph.expected)
 
 
 @pytest.mark.slow

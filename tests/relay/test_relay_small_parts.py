@@ -74,6 +74,13 @@ def test_gradients_are_checked_by_differences():
         check_grad(relay.Function([x], relay.nn.relu(x)), [np.zeros((2, 3))])
 
 
+def test_gradients_go_through_functions_that_stand_in_a_function():
+    x, p, q = (relay.var(n, shape=(2, 3), dtype="float64") for n in "xpq")
+    inner = relay.Function([q], relay.tanh(q)).with_attr("Primitive", 1)
+    outer = relay.Function([p], relay.exp(relay.Call(inner, [p])) * x)
+    check_grad(relay.Function([x], relay.Call(outer, [x * x])))
+
+
 def test_gradients_have_two_modes():
     x = relay.var("x", shape=(2,))
     with pytest.raises(PassError, match="mode: wanted higher_order or first_order, got 'second'"):

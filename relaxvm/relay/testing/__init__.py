@@ -14,6 +14,7 @@ from .init import create_workload as create_workload
 from .models import dcgan as dcgan
 from .models import densenet as densenet
 from .models import dqn as dqn
+from .models import inception_v3 as inception_v3
 from .models import lstm as lstm
 from .models import mlp as mlp
 from .models import mobilenet as mobilenet

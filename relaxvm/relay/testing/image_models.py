@@ -147,6 +147,86 @@ def densenet(
     return function_of(layers.dense_add_bias(net, units=classes, name="dense1"))
 
 
+# A step of a branch: channels, height and width of the window, stride.
+_Step = tuple[int, int, int, int]
+
+
+def _c(channels: int, height: int = 1, width: int = 1, stride: int = 1) -> _Step:
+    return channels, height, width, stride
+
+
+def _wide(a: int, out: int = 192) -> list[Any]:
+    """A branch by windows of 1 by 7 and 7 by 1, and one by two of each."""
+    twice = [_c(a), _c(a, 7, 1), _c(a, 1, 7), _c(a, 7, 1), _c(out, 1, 7)]
+    return [[_c(192)], [_c(a), _c(a, 1, 7), _c(out, 7, 1)], twice]
+
+
+_SMALL = [[_c(64)], [_c(48), _c(64, 5, 5)], [_c(64), _c(96, 3, 3), _c(96, 3, 3)]]
+_BOTH = [_c(384, 1, 3), _c(384, 3, 1)]
+_LARGE = [[_c(320)], [_c(384), _BOTH], [_c(448), _c(384, 3, 3), _BOTH]]
+# The modules: branches, whose last steps may be several beside each other, then the pool: its kind
+# and the channels of what follows it, None for a module that halves the image.
+# Szegedy et al., 2015.
+_INCEPTION: tuple[tuple[list[Any], str, int | None], ...] = (
+    *((_SMALL, "avg", proj) for proj in (32, 64, 64)),
+    ([[_c(384, 3, 3, 2)], [_c(64), _c(96, 3, 3), _c(96, 3, 3, 2)]], "max", None),
+    *((_wide(a), "avg", 192) for a in (128, 160, 160, 192)),
+    (
+        [[_c(192), _c(320, 3, 3, 2)], [_c(192), _c(192, 1, 7), _c(192, 7, 1), _c(192, 3, 3, 2)]],
+        *("max", None),
+    ),
+    (_LARGE, "avg", 192),
+    (_LARGE, "max", 192),
+)
+
+
+def inception_v3(
+    batch_size: int = 1,
+    num_classes: int = 1000,
+    image_shape: Sequence[int] = (3, 299, 299),
+    dtype: str = "float32",
+) -> Any:
+    """Modules whose branches look at windows of several sizes; images of 75 by 75 and up."""
+
+    def conv(data: Any, step: _Step, name: str, valid: bool = False) -> Any:
+        channels, height, width, stride = step
+        out = layers.conv2d(
+            data,
+            name=f"{name}_conv",
+            channels=channels,
+            kernel_size=(height, width),
+            strides=(stride, stride),
+            padding=(0, 0) if valid or stride > 1 else (height // 2, width // 2),
+        )
+        return nn.relu(layers.batch_norm_infer(out, name=f"{name}_bn", epsilon=2e-5, scale=False))
+
+    def module(data: Any, branches: list[Any], pool: str, proj: int | None, name: str) -> Any:
+        ends = []
+        for i, steps in enumerate(branches):
+            out = data
+            for k, step in enumerate(steps):
+                beside = step if isinstance(step, list) else [step]
+                last = [conv(out, s, f"{name}_{i}_{k}_{j}") for j, s in enumerate(beside)]
+                out = last[0]
+            ends += last
+        pooled = nn.avg_pool2d if pool == "avg" else nn.max_pool2d
+        stride, pad = (2, 0) if proj is None else (1, 1)
+        out = pooled(data, (3, 3), (stride, stride), padding=(pad, pad))
+        ends.append(out if proj is None else conv(out, _c(proj), f"{name}_pool"))
+        return ops.concatenate(ends, axis=1)
+
+    net = var("data", shape=(batch_size, *image_shape), dtype=dtype)
+    net = conv(net, _c(32, 3, 3, 2), "conv")
+    net = conv(net, _c(32, 3, 3), "conv_1", valid=True)
+    net = nn.max_pool2d(conv(net, _c(64, 3, 3), "conv_2"), (3, 3), (2, 2))
+    net = conv(net, _c(80), "conv_3")
+    net = nn.max_pool2d(conv(net, _c(192, 3, 3), "conv_4", valid=True), (3, 3), (2, 2))
+    for i, (branches, pool, proj) in enumerate(_INCEPTION):
+        net = module(net, branches, pool, proj, f"mixed_{i}")
+    net = nn.batch_flatten(nn.global_avg_pool2d(net))
+    return function_of(nn.softmax(layers.dense_add_bias(net, units=num_classes, name="fc1")))
+
+
 def dqn(
     batch_size: int = 1,
     num_actions: int = 18,

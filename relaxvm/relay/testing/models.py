@@ -213,6 +213,7 @@ def _dcgan(
 
 densenet = _named(image_models.densenet)
 dqn = _named(image_models.dqn)
+inception_v3 = _named(image_models.inception_v3)
 squeezenet = _named(image_models.squeezenet)
 vgg = _named(image_models.vgg)
 mlp = _named(_mlp)

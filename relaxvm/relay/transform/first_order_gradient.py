@@ -17,12 +17,15 @@ from .relay_pass import relay_pass
 
 @relay_pass(0, dataflow=False)
 def FirstOrderGradient(mod: IRModule, ctx: PassContext) -> IRModule:
-    """Let every function give ``result, (gradient of the result's sum by each parameter, ...)``.
+    """Let every function give ``result, (gradient of the result's sum by each parameter, ...)``; of
+    a tuple, of its first field.
 
     Functions that are called are put where they are called first. Raises PassError for what has no
     gradient.
     """
-    inlined = graph.InlinePrivateFunctions.run(mod, ctx)
+    inlined = mod
+    for step in (graph.LambdaLift, graph.DefuseOps, graph.InlinePrivateFunctions):
+        inlined = step.run(inlined, ctx)
     changed = inlined.clone()
     for gv, fn in inlined.items():
         if isinstance(fn, Function):
