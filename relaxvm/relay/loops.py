@@ -26,17 +26,17 @@ def while_loop(
     cond         gives, of the variables, a bool scalar: whether to go on
     loop_bodies  gives, of the variables, their next values
     """
-    given = loop_bodies(*loop_vars)
-    if len(given) != len(loop_vars):
+    next_values = loop_bodies(*loop_vars)
+    if len(next_values) != len(loop_vars):
         raise StructInfoError(
             f"while_loop: wanted {len(loop_vars)} next values, one for each variable, got "
-            f"{len(given)}"
+            f"{len(next_values)}"
         )
     infos = [v.struct_info for v in loop_vars]
     # What has sizes of its own in each round has any in the end.
     result = TupleStructInfo([erase_to_well_defined(info) for info in infos])
     loop = Var("while_loop", FuncStructInfo(infos, result))
-    again = Call.make(loop, given)
+    again = Call.make(loop, next_values)
     body = If.make(cond(*loop_vars), again, Tuple.make(loop_vars))
     starts = [Var(v.name_hint, v.struct_info) for v in loop_vars]
     step = Function.make(loop_vars, body, result)
