@@ -12,6 +12,7 @@ from relaxvm.relax.frontend import detach_params
 from relaxvm.relax.frontend.onnx import NeedsConstant, from_onnx
 from relaxvm.relax.frontend.onnx.registry import find, translations
 from relaxvm.relax.interp import Evaluator
+from relaxvm.runtime import VirtualMachine, cpu
 
 onnx = pytest.importorskip("onnx", reason="reading ONNX models needs the extra onnx")
 helper = onnx.helper
@@ -521,3 +522,82 @@ def test_strings_pass_through_a_model():
     x = np.array(["b", "a", "b"], object)
     y, z = run(mod, x, np.array([True, False, True]), np.array(7))
     assert y.tolist() == ["a", "b", "é"] and z.tolist() == ["b7", "é7", "b7"]
+
+
+# -- counts, axes, widths and steps that are known when the program runs ---------------------------
+
+X = np.random.default_rng(0).normal(size=(4, 5)).astype("float32")
+AT_RUN_TIME = {
+    "TopK": ("x k", {"k": int64(2)}, {"axis": 0}),
+    "TopK of none": ("x k", {"k": int64(0)}, {"axis": 0}),
+    "TopK of the least": ("x k", {"k": int64(3)}, {"largest": 0}),
+    "Tile": ("x r", {"r": int64(2, 3)}, {}),
+    "Tile none": ("x r", {"r": int64(0, 1)}, {}),
+    "Trilu upper": ("x k", {"k": np.array(1)}, {"upper": 1}),
+    "Trilu": ("x k", {"k": np.array(-2)}, {"upper": 0}),
+    "Trilu of nothing": ("x k", {"k": np.array(-9)}, {"upper": 0}),
+    "CumSum": ("x a", {"a": np.array(-1)}, {}),
+    "CumSum down": ("x a", {"a": np.array(0)}, {"exclusive": 1, "reverse": 1}),
+    "OneHot": ("i d v", {"i": int64(1, -1, 9), "d": np.array(4), "v": int64(3, 7)}, {"axis": 0}),
+    "OneHot of nothing": ("i d v", {"i": int64(1), "d": np.array(0), "v": int64(3, 7)}, {}),
+    "Split": ("x s", {"s": int64(3, 1)}, {}),
+    "Split with nothing": ("x s", {"s": int64(4, 0)}, {}),
+    "Slice": (
+        "x b e a s",
+        {"b": int64(-1, 1), "e": int64(-9, 9), "a": int64(1, 0), "s": int64(-2, 3)},
+        {},
+    ),
+    "Slice a step": ("x b e a s", {"b": int64(0), "e": int64(9), "a": int64(1), "s": int64(2)}, {}),
+    **{
+        f"Pad {mode}": ("x p", {"p": int64(2, 1, 3, 4)}, {"mode": mode})
+        for mode in ("constant", "reflect", "edge", "wrap")
+    },
+    "Pad by less": ("x p v", {"p": int64(-1, 2, 2, -3), "v": np.float32(7)}, {}),
+    "Range": ("a b c", {"a": np.float32(5), "b": np.float32(-2), "c": np.float32(-1.5)}, {}),
+}
+
+
+def at_run_time(name):
+    """A model that gets everything when it runs, what it is given, and what it gives."""
+    names, given, attrs = AT_RUN_TIME[name]
+    data = {"x": X, **given} if "x" in names.split() else given
+    op_type = name.split()[0]
+    outputs = ["y", "z"] if op_type in ("TopK", "Split") else ["y"]
+    inputs = {
+        n: (helper.np_dtype_to_tensor_dtype(a.dtype), [f"{n}{i}" for i in range(a.ndim)])
+        for n, a in data.items()
+    }
+    for n, a in given.items():
+        if n not in "i":  # how many counts there are is known
+            inputs[n] = (inputs[n][0], a.shape)
+    made = model([node(op_type, names, " ".join(outputs), **attrs)], inputs, outputs)
+    return made, data
+
+
+@pytest.mark.parametrize("name", AT_RUN_TIME)
+def test_what_is_known_when_it_runs_needs_no_constants(name):
+    from onnx.reference import ReferenceEvaluator
+
+    made, data = at_run_time(name)
+    got = run(from_onnx(made), *data.values())
+    got = got if isinstance(got, tuple) else (got,)
+    if name == "Pad by less":  # the reference pads by numpy, which cannot
+        wanted = [run(from_onnx(made, constants={n: data[n] for n in "pv"}), X)]
+    else:
+        wanted = ReferenceEvaluator(made).run(None, data)
+    for g, w in zip(got, wanted):
+        np.testing.assert_array_equal(g, w)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["bytecode", "compiled"])
+@pytest.mark.parametrize("name", AT_RUN_TIME)
+def test_what_is_known_when_it_runs_is_built(name, mode):
+    made, data = at_run_time(name)
+    mod = from_onnx(made)
+    vm = VirtualMachine(relax.build(mod, "llvm", exec_mode=mode), cpu(), exec_mode=mode)
+    got, wanted = vm["main"](*data.values()), run(mod, *data.values())
+    if not isinstance(wanted, tuple):
+        got, wanted = (got,), (wanted,)
+    for g, w in zip(got, wanted):
+        np.testing.assert_array_equal(g.numpy(), w)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .....ir import IntImm
 from ....expr import PrimValue, const
 from ..registry import onnx, op
-from ..values import dims_of, dtype_of, product, shape_expr
+from ..values import dims_of, product, shape_expr
 
 
 @onnx("Gather")
@@ -61,7 +62,12 @@ def scatter_nd(node: Any, x: Any, indices: Any, updates: Any, *, reduction: Any 
 
 @onnx("TopK", since=10, ignores="sorted")
 def top_k(node: Any, x: Any, k: Any, *, axis: int, largest: Any = 1) -> Any:
-    count = node.number(k, "k")
+    (count,) = node.sizes(k, "k")
+    if not isinstance(count, IntImm):
+        # All of them in order, of which the first are taken.
+        whole = node.emit(op.topk(x, -1, axis, "both", bool(largest), "int64"))
+        return [op.strided_slice(part, [axis], [0], [count]) for part in whole]
+    count = count.value
     if count == 0:
         empty = op.strided_slice(x, [axis], [0], [0])
         return empty, op.astype(empty, "int64")
@@ -90,14 +96,14 @@ def unique(node: Any, x: Any, *, axis: Any, sorted: int) -> Any:
 
 @onnx("OneHot", since=9)
 def one_hot(node: Any, indices: Any, depth: Any, values: Any, *, axis: int) -> Any:
-    count = int(node.number(depth, "depth"))
-    kind = dtype_of(indices)
-    whole = indices if kind.is_int else op.astype(indices, "int64")
-    whole = op.where(
-        op.less(whole, const(0, dtype_of(whole))),
-        op.add(whole, const(count, dtype_of(whole))),
-        whole,
-    )
-    hot = op.astype(op.one_hot(whole, 1, 0, count, axis), "bool")
+    (count,) = node.sizes(node.emit(op.astype(depth, "int64")), "depth")
+    whole = node.emit(op.astype(indices, "int64"))
+    size = op.shape_to_tensor(shape_expr([count]))
+    whole = op.where(op.less(whole, const(0, "int64")), op.add(whole, size), whole)
+    rank = len(dims_of(indices)) + 1
+    axis = axis % rank
+    places = op.arange(PrimValue(count), dtype="int64")
+    places = op.expand_dims(places, tuple(range(1, rank - axis)))
+    hot = op.equal(op.expand_dims(whole, axis), places)
     off, on = (op.reshape(op.strided_slice(values, [0], [i], [i + 1]), ()) for i in (0, 1))
     return op.where(hot, on, off)

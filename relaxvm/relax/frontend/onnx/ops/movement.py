@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..... import tir
 from .....ir import IntImm, walk
-from ....expr import Tuple, const
+from .....runtime import array
+from ....expr import Constant, PrimValue, Tuple, const
+from ....op.meaning import value_dtype
 from ....op.sizes import simplified
 from ..registry import direct, onnx, op
-from ..values import as_size, dims_of, dtype_of, product, quotient, shape_expr
+from ..values import as_size, dims_of, dtype_of, numbers, product, quotient, shape_expr
 
 # -- shapes ----------------------------------------------------------------------------------------
 
@@ -122,14 +126,26 @@ def expand(node: Any, x: Any, shape: Any) -> Any:
 
 @onnx("Tile", since=6)
 def tile(node: Any, x: Any, repeats: Any) -> Any:
-    return op.tile(x, node.ints(repeats, "repeats"))
+    return _tiled(x, node.sizes(repeats, "repeats"))
 
 
 @onnx("Tile", since=1)
 def tile_1(node: Any, x: Any, tiles: Any, axis: Any) -> Any:
-    repeats = [1] * len(dims_of(x))
-    repeats[int(node.number(axis, "axis"))] = int(node.number(tiles, "tiles"))
-    return op.tile(x, tuple(repeats))
+    repeats: list[Any] = [1] * len(dims_of(x))
+    (count,) = node.sizes(tiles, "tiles")
+    repeats[int(node.number(axis, "axis"))] = count
+    return _tiled(x, repeats)
+
+
+def _tiled(x: Any, repeats: Sequence[Any]) -> Any:
+    """`x` repeated as a whole along each axis."""
+    if all(isinstance(r, (int, IntImm)) for r in repeats):
+        return op.tile(x, tuple(int(getattr(r, "value", r)) for r in repeats))
+    dims = dims_of(x)
+    apart = op.reshape(x, shape_expr([d for size in dims for d in (1, size)]))
+    pairs = list(zip(repeats, dims))
+    whole = op.broadcast_to(apart, shape_expr([d for pair in pairs for d in pair]))
+    return op.reshape(whole, shape_expr([as_size(r) * d for r, d in pairs]))
 
 
 # -- parts -----------------------------------------------------------------------------------------
@@ -139,22 +155,21 @@ def tile_1(node: Any, x: Any, tiles: Any, axis: Any) -> Any:
 def slice_(node: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     rank = len(dims_of(x))
     (count,) = (getattr(d, "value", 0) for d in dims_of(starts))
-    along = list(range(count)) if axes is None else [a % rank for a in node.ints(axes, "axes")]
-    if steps is not None and not node.is_known(steps):
-        node.known(steps, "steps")
-    by = [1] * count if steps is None else list(node.ints(steps, "steps"))
-    if node.is_known(starts) and node.is_known(ends):
-        return op.strided_slice(x, along, *map(list, _bounds(node, starts, ends)), by)
+    axes = const(np.arange(count)) if axes is None else axes
+    steps = const(np.ones(count, "int64")) if steps is None else steps
+    if all(numbers(node.graph.elements.of(v)) is not None for v in (axes, steps)):
+        along = [a % rank for a in node.ints(axes, "axes")]
+        if node.is_known(starts) and node.is_known(ends):
+            known = map(list, _bounds(node, starts, ends))
+            return op.strided_slice(x, along, *known, list(node.ints(steps, "steps")))
     # Axes that are not named are taken whole.
-    whole = np.zeros(rank, "int64"), np.full(rank, np.iinfo("int64").max)
-    steps_of = np.ones(rank, "int64")
-    steps_of[along] = by
-    places = const(np.array(along, "int64"))
-    begin, end = (
-        op.scatter_elements(const(w), places, op.astype(known, "int64"))
-        for w, known in zip(whole, (starts, ends))
+    whole = np.zeros(rank, "int64"), np.full(rank, np.iinfo("int64").max), np.ones(rank, "int64")
+    places = op.floor_mod(op.astype(axes, "int64"), const(rank, "int64"))
+    bounds = (
+        op.scatter_elements(const(w), places, op.astype(given, "int64"))
+        for w, given in zip(whole, (starts, ends, steps))
     )
-    return op.dynamic_strided_slice(x, begin, end, const(steps_of))
+    return op.dynamic_strided_slice(x, *bounds)
 
 
 def _bounds(node: Any, starts: Any, ends: Any) -> Any:
@@ -170,7 +185,7 @@ def slice_1(node: Any, x: Any, *, axes: Any, starts: Any, ends: Any) -> Any:
 @onnx("Split", since=13)
 def split(node: Any, x: Any, split: Any = None, *, axis: int, num_outputs: Any = None) -> Any:
     if split is not None:
-        return _split(node, x, node.ints(split, "split"), axis)
+        return _split(node, x, node.sizes(split, "split"), axis)
     count = num_outputs or len(node.proto.output)
     size = getattr(dims_of(x)[axis], "value", None)
     if size is None:
@@ -189,7 +204,12 @@ def split_1(node: Any, x: Any, _: Any = None, *, axis: Any, split: Any) -> Any:
 def _split(node: Any, x: Any, sizes: Any, axis: int) -> Any:
     if len(sizes) == 1:
         return x
-    return _fields(node.emit(op.split(x, tuple(int(s) for s in np.cumsum(sizes)[:-1]), axis)))
+    ends = [simplified(e) for e in itertools.accumulate(map(as_size, sizes))]
+    places = tuple(e.value for e in ends[:-1] if isinstance(e, IntImm))
+    if len(places) == len(ends) - 1:
+        return _fields(node.emit(op.split(x, places, axis)))
+    starts = [as_size(0), *ends[:-1]]
+    return [op.strided_slice(x, [axis], [b], [e]) for b, e in zip(starts, ends)]
 
 
 def _fields(value: Any) -> list[Any]:
@@ -209,10 +229,54 @@ def concat_1(node: Any, *inputs: Any, axis: Any) -> Any:
 
 @onnx("Pad", since=11)
 def pad(node: Any, x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str) -> Any:
-    rank = len(dims_of(x))
+    rank, dtype = len(dims_of(x)), dtype_of(x)
     along = list(range(rank)) if axes is None else [a % rank for a in node.ints(axes, "axes")]
-    number = node.number(value, "constant_value", 0)
-    return _padded(x, node.ints(pads, "pads"), along, mode, number)
+    if value is None:
+        value = Constant(array(np.array("" if dtype.is_string else 0, value_dtype(dtype))))
+        value = value if dtype.is_string else op.astype(value, dtype)
+    widths = numbers(node.graph.elements.of(pads))
+    fill = node.emit(value)
+    if widths is None or not isinstance(fill, Constant) or dtype.is_string or dtype.is_byte:
+        return _padded_by_index(node, x, pads, along, mode, fill)
+    number = node.number(fill, "constant_value")
+    if not dtype.is_float and number != int(float(number)):
+        return _padded_by_index(node, x, pads, along, mode, fill)
+    return _padded(x, [int(w) for w in widths.reshape(-1)], along, mode, number)
+
+
+def _padded_by_index(node: Any, x: Any, pads: Any, along: list[int], mode: str, value: Any) -> Any:
+    """`x` with rows before and behind, of which the numbers are known when it runs: each row of the
+    result is one of `x`, or one of the value's, which stands behind them.
+    """
+    pads = node.emit(op.astype(pads, "int64"))
+    for i, axis in enumerate(along):
+        dims = dims_of(x)
+        size = op.shape_to_tensor(shape_expr([dims[axis]]))
+        before, behind = (op.strided_slice(pads, [0], [k], [k + 1]) for k in (i, i + len(along)))
+        total = op.maximum(op.add(op.add(before, size), behind), const(0, "int64"))
+        (length,) = node.sizes(node.emit(total), "pads")
+        place = node.emit(op.subtract(op.arange(PrimValue(length), dtype="int64"), before))
+        size = node.emit(size)
+        last = op.subtract(size, const(1, "int64"))
+        if mode == "edge":
+            place = op.minimum(op.maximum(place, const(0, "int64")), last)
+        elif mode == "wrap":
+            place = op.floor_mod(place, size)
+        elif mode == "reflect":
+            # There and back again, without the ends twice.
+            period = op.maximum(op.multiply(last, const(2, "int64")), const(1, "int64"))
+            place = node.emit(op.floor_mod(place, node.emit(period)))
+            place = op.minimum(place, op.subtract(period, place))
+        else:
+            inside = op.logical_and(
+                op.greater_equal(place, const(0, "int64")), op.less(place, size)
+            )
+            place = op.where(inside, place, size)
+            row = [1 if k == axis else d for k, d in enumerate(dims)]
+            filled = op.broadcast_to(op.reshape(value, [1] * len(dims)), shape_expr(row))
+            x = op.concat(Tuple((x, filled)), axis)
+        x = node.emit(op.take(x, place, axis))
+    return x
 
 
 @onnx("Pad", since=2)
@@ -263,7 +327,13 @@ def depth_to_space(node: Any, x: Any, *, blocksize: int, mode: Any = "DCR") -> A
 @onnx("Trilu", since=14)
 def trilu(node: Any, x: Any, k: Any = None, *, upper: int) -> Any:
     part = op.triu if upper else op.tril
-    return part(x, int(node.number(k, "k", 0)))
+    if k is None or numbers(node.graph.elements.of(k)) is not None:
+        return part(x, int(node.number(k, "k", 0)))
+    rows, columns = (op.arange(PrimValue(d), dtype="int64") for d in dims_of(x)[-2:])
+    diagonal = op.subtract(columns, op.expand_dims(rows, 1))
+    edge = op.reshape(k, ())
+    keeps = op.greater_equal(diagonal, edge) if upper else op.less_equal(diagonal, edge)
+    return op.where(keeps, x, op.zeros((), dtype_of(x)))
 
 
 @onnx("ReverseSequence", since=10)

@@ -7,7 +7,7 @@ from typing import Any
 
 from ....expr import const
 from ..registry import add, onnx, op
-from ..values import dims_of, dtype_of, shape_expr
+from ..values import dims_of, dtype_of, numbers, shape_expr
 
 Reduce = Callable[[Any, Any, bool], Any]
 
@@ -84,7 +84,18 @@ def cumulative_product(node: Any, x: Any, axis: Any, *, exclusive: int, reverse:
 
 
 def _running(f: Any, node: Any, x: Any, axis: Any, exclusive: int, reverse: int) -> Any:
-    along = int(node.number(axis, "axis"))
+    if numbers(node.graph.elements.of(axis)) is None:
+        rank = len(dims_of(x))
+        place = node.emit(op.floor_mod(op.reshape(axis, ()), const(rank, dtype_of(axis))))
+        y = _running_along(f, x, 0, exclusive, reverse)
+        for k in range(1, rank):
+            other = _running_along(f, x, k, exclusive, reverse)
+            y = op.where(op.equal(place, const(k, dtype_of(axis))), other, y)
+        return y
+    return _running_along(f, x, int(node.number(axis, "axis")), exclusive, reverse)
+
+
+def _running_along(f: Any, x: Any, along: int, exclusive: int, reverse: int) -> Any:
     if not reverse:
         return f(x, along, dtype_of(x), bool(exclusive))
     return op.flip(f(op.flip(x, along), along, dtype_of(x), bool(exclusive)), along)
