@@ -62,7 +62,11 @@ __getattr__ = submodules(__name__)
 
 
 _CREATES = missing("it has no tensor argument")
-_FILLS = missing("the result does not depend on the elements of its argument")
+
+
+def _fills_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[None, ...]:
+    """Nothing: the result does not depend on the elements of the arguments that are like it."""
+    return (None,) * len(call.args)
 
 
 # -- full ------------------------------------------------------------------------------------------
@@ -227,7 +231,7 @@ def _constant_op(name: str, value: int) -> tuple[Callable[..., Call], Callable[.
             np.shape(x), value, dtype=np.asarray(x).dtype if dtype is None else value_dtype(dtype)
         ),
         lower=lower,
-        grad=_FILLS,
+        grad=_fills_grad,
     )(of_tensor)
     return filled, like
 
@@ -440,8 +444,8 @@ def eye(n: Any, m: Any = None, k: Any = 0, dtype: Any = "float32", span: Span = 
     "eye_like",
     numpy=lambda x, k, *, dtype: _eye_meaning(x.shape[0], x.shape[1], k, dtype=dtype or x.dtype),
     lower=_lower_eye,
-    grad=_FILLS,
-    layout=_FILLS,
+    grad=_fills_grad,
+    layout=missing("the result does not depend on the elements of its argument"),
 )
 def eye_like(x: Expr, k: Prim = 0, dtype: DataType | None = None) -> StructInfo:
     """As `eye`, of the shape of the matrix `x` and, without `dtype`, its dtype."""

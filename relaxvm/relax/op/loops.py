@@ -8,7 +8,7 @@ and run-time checks in front of kernels.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ...ir import Map, PrimExpr, StringImm, cast, const, walk
@@ -126,23 +126,38 @@ def call_loops(
             for k, (dims, dtype) in enumerate(scratch)
         ]
     body = fill(*converted, out=out, **attrs)
-    root = Block((), (), (), "root", body, alloc_buffers=tuple(attrs.get("scratch", ())))
     buffers = [*inputs.tensors, *out]
-    handles = [TirVar(f"var_{b.name}", "handle") for b in buffers]
     scalars = inputs.scalars
     bound = {id(d) for b in buffers for d in b.shape} | {id(v) for v in scalars.values()}
     used = {id(n) for b in buffers for d in b.shape for n in walk(d)} | {id(n) for n in walk(body)}
     loose = {v: k for k, v in inputs.symbols.items() if id(v) not in bound and id(v) in used}
-    func = PrimFunc(
-        (*handles[: -len(out)], *scalars.values(), *handles[-len(out) :], *loose),
+    func = loop_function(buffers, body, attrs.get("scratch", ()), len(out), scalars.values(), loose)
+    gv = builder.add_func(func, name or short)
+    exprs = [*inputs.exprs, *map(PrimValue, scalars)]
+    return call_tir(gv, exprs, info, list(loose.values()) or None, span=call.span)
+
+
+def loop_function(
+    buffers: Sequence[Buffer],
+    body: Stmt,
+    scratch: Sequence[Buffer] = (),
+    outputs: int = 0,
+    scalars: Iterable[TirVar] = (),
+    symbols: Iterable[TirVar] = (),
+) -> PrimFunc:
+    """A loop function that runs `body`. The last `outputs` of the `buffers` come behind the
+    `scalars`, at the end what `symbols` no buffer's shape binds.
+    """
+    root = Block((), (), (), "root", body, alloc_buffers=tuple(scratch))
+    handles = [TirVar(f"var_{b.name}", "handle") for b in buffers]
+    first = len(buffers) - outputs
+    return PrimFunc(
+        (*handles[:first], *scalars, *handles[first:], *symbols),
         BlockRealize((), const(True), root),
         None,
         Map(dict(zip(handles, buffers))),
         Map({"tir.noalias": True}),
     )
-    gv = builder.add_func(func, name or short)
-    exprs = [*inputs.exprs, *map(PrimValue, scalars)]
-    return call_tir(gv, exprs, info, list(loose.values()) or None, span=call.span)
 
 
 def call_sums(

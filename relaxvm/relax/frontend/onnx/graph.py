@@ -84,6 +84,8 @@ class Importer:
         self.symbols: dict[str, tir.Var] = {}
         # The model's functions that are being inlined, outermost first.
         self.inlined: list[tuple[str, str, str]] = []
+        # The lists of nodes that are being imported, outermost first.
+        self.bodies: list[list[Any]] = []
         # Value or symbol -> the model's inputs that it is computed from: what can be asked for as
         # constants.
         self._inputs_of: dict[int, tuple[Any, frozenset[str]]] = {}
@@ -257,12 +259,15 @@ class Importer:
 
         attributes  in the body of a function: what its attributes are worth
         """
+        protos = list(protos)
+        self.bodies.append(protos)
         for proto in protos:
             try:
                 self.node(proto, scope, opsets, attributes or {})
             except RelaxvmError as error:
                 add_note(error, f"  in {_title(proto)}")
                 raise
+        self.bodies.pop()
 
     def node(
         self, proto: Any, scope: Scope, opsets: Mapping[str, int], attributes: Mapping[str, Any]

@@ -50,6 +50,9 @@ from . import (
     strings as strings,
 )
 from . import (
+    training as training,
+)
+from . import (
     transformer as transformer,
 )
 from . import (

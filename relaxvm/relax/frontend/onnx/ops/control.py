@@ -12,6 +12,7 @@ from ..... import tir
 from .....base import FrontendError
 from .....ir import IntImm
 from ....expr import Function, If, Tuple, Var, const
+from ....op.loops import for_each, load, loop_function, store
 from ....struct_info import (
     ShapeStructInfo,
     StructInfo,
@@ -53,6 +54,10 @@ def _around(node: Any, body: Any) -> dict[Any, Any]:
     own = {i.name for i in body.input}
     names = (n for n in dict.fromkeys(_outer(body)) if n not in own)
     return {n: node.graph.lookup(node.scope, n, "its body") for n in names}
+
+
+def _scalar(x: Any) -> Any:
+    return op.reshape(x, ()) if dims_of(x) else x
 
 
 def _joined(values: Sequence[Any]) -> Any:
@@ -105,10 +110,10 @@ def loop(node: Any, trips: Any = None, condition: Any = None, *carried: Any, bod
         rows = outputs[count:]
         if rows:
             rows = [_declared(node, x, o) for x, o in zip(rows, body.output[-len(rows) :])]
-        return op.reshape(go_on, ()), outputs[:count], rows
+        return _scalar(go_on), outputs[:count], rows
 
-    most = const(np.iinfo("int64").max, "int64") if trips is None else op.reshape(trips, ())
-    begin = const(True, "bool") if condition is None else op.reshape(condition, ())
+    most = const(np.iinfo("int64").max, "int64") if trips is None else _scalar(trips)
+    begin = const(True, "bool") if condition is None else _scalar(condition)
     around = _around(node, body)
     results = len(body.output) - 1 - count
     return _run(node, most, begin, list(carried), step, around, results)
@@ -162,33 +167,15 @@ def scan(
     scan_output_directions: Any,
 ) -> Any:
     states = len(inputs) - num_scan_inputs
-    names = [i.name for i in body.input]
     axes = [
         a % len(dims_of(x))
         for a, x in zip(scan_input_axes or [0] * num_scan_inputs, inputs[states:])
     ]
-    back = list(scan_input_directions or [0] * num_scan_inputs)
-    results = len(body.output) - states
+    back = scan_input_directions or [0] * num_scan_inputs
     rows = [op.flip(x, a) if b else x for x, a, b in zip(inputs[states:], axes, back)]
-    length = dims_of(inputs[states])[axes[0]]
-    around = _around(node, body)
-    # Names that no node can have, for what is read row by row.
-    around.update({("row", k): node.emit(x) for k, x in enumerate(rows)})
-
-    def step(i: Any, values: list[Any], inner: dict[Any, Any]) -> Any:
-        scope = {n: v for n, v in inner.items() if isinstance(n, str)}
-        scope.update(zip(names, values))
-        for k, (name, axis) in enumerate(zip(names[states:], axes)):
-            scope[name] = node.emit(op.take(inner["row", k], i, axis))
-        outputs = _body(node, body, scope)
-        return const(True, "bool"), outputs[:states], outputs[states:]
-
-    trips = op.reshape(op.shape_to_tensor(shape_expr([length])), ())
-    results_of_run = _run(
-        node, trips, const(True, "bool"), list(inputs[:states]), step, around, results
-    )
-    for k in range(results):
-        y = results_of_run[states + k]
+    outputs = _scanned(node, body, inputs[:states], rows, axes, _around(node, body))
+    for k in range(len(body.output) - states):
+        y = outputs[states + k]
         if scan_output_directions and scan_output_directions[k]:
             y = op.flip(y, 0)
         axis = scan_output_axes[k] if scan_output_axes else 0
@@ -197,8 +184,81 @@ def scan(
             order = list(range(1, rank))
             order.insert(axis % rank, 0)
             y = op.permute_dims(y, order)
-        results_of_run[states + k] = y
-    return results_of_run
+        outputs[states + k] = y
+    return outputs
+
+
+@onnx("Scan", since=8)
+def scan_8(
+    node: Any,
+    lengths: Any,
+    *inputs: Any,
+    body: Any,
+    num_scan_inputs: int,
+    directions: Any,
+) -> Any:
+    states = len(inputs) - num_scan_inputs
+    if len(inputs) < num_scan_inputs or not inputs:
+        raise FrontendError(f"wanted {num_scan_inputs} inputs to scan, got {len(inputs)}")
+    backward = directions or [0] * num_scan_inputs
+    # The axes are batch and time; what each of the batch has is a scan of its own.
+    rows = [op.flip(x, 1) if b else x for x, b in zip(inputs[states:], backward)]
+    wholes = {("whole", k): node.emit(x) for k, x in enumerate([*inputs[:states], *rows])}
+    if lengths is not None:
+        wholes["whole", -1] = lengths
+    batch = dims_of(wholes["whole", 0])[0]
+
+    def one(b: Any, values: list[Any], inner: dict[Any, Any]) -> Any:
+        parts = [node.emit(op.take(inner["whole", k], b, 0)) for k in range(len(inputs))]
+        length = None if lengths is None else node.emit(op.take(inner["whole", -1], b, 0))
+        outer = {n: v for n, v in inner.items() if not isinstance(n, tuple)}
+        axes = [0] * num_scan_inputs
+        found = _scanned(node, body, parts[:states], parts[states:], axes, outer, length)
+        return const(True, "bool"), [], found
+
+    around = {**_around(node, body), **wholes}
+    return _run(node, _length(batch), const(True, "bool"), [], one, around, len(body.output))
+
+
+def _length(dim: Any) -> Any:
+    """A dimension as a tensor."""
+    return op.reshape(op.shape_to_tensor(shape_expr([dim])), ())
+
+
+def _scanned(
+    node: Any,
+    body: Any,
+    states: Sequence[Any],
+    rows: Sequence[Any],
+    axes: Sequence[int],
+    around: dict[Any, Any],
+    length: Any = None,
+) -> list[Any]:
+    """The last states of a scan over `axes` of `rows`, and what it collects along the first axis.
+
+    length  how many steps count; what is behind them leaves the states and gives zeros
+    """
+    names = [i.name for i in body.input]
+    count = len(states)
+    # Names that no node can have, for what is read row by row.
+    around = {**around, **{("row", k): node.emit(x) for k, x in enumerate(rows)}}
+    if length is not None:
+        around["row", -1] = length
+
+    def step(i: Any, values: list[Any], inner: dict[Any, Any]) -> Any:
+        scope = {n: v for n, v in inner.items() if isinstance(n, str)}
+        scope.update(zip(names, values))
+        for k, (name, axis) in enumerate(zip(names[count:], axes)):
+            scope[name] = node.emit(op.take(inner["row", k], i, axis))
+        outputs = _body(node, body, scope)
+        if length is not None:
+            counts = node.emit(op.less(i, op.astype(inner["row", -1], "int64")))
+            others = [*values, *(const(0, dtype_of(y)) for y in outputs[count:])]
+            outputs = [op.where(counts, y, other) for y, other in zip(outputs, others)]
+        return const(True, "bool"), outputs[:count], outputs[count:]
+
+    trips, results = _length(dims_of(rows[0])[axes[0]]), len(body.output) - count
+    return _run(node, trips, const(True, "bool"), list(states), step, around, results)
 
 
 def _run(
@@ -217,14 +277,14 @@ def _run(
     carried that changes from one iteration to the next is a symbol of the function.
     """
     importer, builder = node.graph, node.graph.builder
-    carried = [node.emit(x) for x in carried]
+    carried, condition = [node.emit(x) for x in carried], node.emit(condition)
     inner_values = {n: x for n, x in around.items() if isinstance(x, Var)}
     infos: list[Any] = [x.struct_info for x in carried]
     while True:
         frame = _Frame(infos, inner_values)
         with builder.nested_function(frame.params):
             go, values, rows = step(frame.i, frame.carried, {**around, **frame.around})
-            node.emit(go)
+            go = node.emit(go)
             infos_after = [node.emit(v).struct_info for v in values]
             row_infos = [node.emit(r).struct_info for r in rows]
         wider = [_wider(a, b) for a, b in zip(infos, infos_after)]
@@ -232,6 +292,13 @@ def _run(
             break
         infos = wider
     _check_rows(row_infos, frame)
+    if _is_true(importer, condition) and _is_true(importer, go) and all(map(_in_loops, row_infos)):
+        # It runs so many times: results are written to their places, in memory that is there.
+        trips = node.emit(op.maximum(trips, const(0, "int64")))
+        (count,) = node.sizes(trips, "trips")
+        place = [_put_row(importer, info) for info in row_infos]
+    else:
+        count, place = tir.const(0, "int64"), None
     frame = _Frame(infos, inner_values, row_infos)
     fields = tuple(_without_symbols(p.struct_info) for p in (*frame.carried, *frame.rows))
     returned = TupleStructInfo(fields)
@@ -242,8 +309,8 @@ def _run(
         builder.begin_scope()
         go, values, rows = step(frame.i, frame.carried, {**around, **frame.around})
         collected = [
-            node.emit(op.concat([whole, op.expand_dims(row, 0)], 0))
-            for whole, row in zip(frame.rows, rows)
+            builder.emit(put(whole, node.emit(row), frame.i))
+            for put, whole, row in zip(place or [_behind] * results, frame.rows, rows)
         ]
         following = node.emit(op.add(frame.i, const(1, "int64")))
         values = [node.emit(v) for v in values]
@@ -255,13 +322,13 @@ def _run(
         stop = builder.end_scope(Tuple((*frame.carried, *frame.rows)))
         builder.emit_func_output(builder.emit(If(go_on, more, stop)))
     builder.update_func(gv, builder.get()[gv].without_attr("global_symbol"))
-    empty = [node.emit(op.zeros(shape_expr([0, *info.dims]), info.dtype)) for info in row_infos]
+    empty = [_room(importer, [count, *info.dims], info.dtype, place) for info in row_infos]
     symbols = [shape_expr(frame.loose)] if frame.loose else []
     whole = builder.emit(
         gv(
             const(0, "int64"),
             node.emit(trips),
-            node.emit(condition),
+            condition,
             *carried,
             *empty,
             *inner_values.values(),
@@ -269,12 +336,55 @@ def _run(
         )
     )
     outputs = [importer.emit(whole[i], "", node.span) for i in range(len(carried) + results)]
-    for k, info in enumerate(row_infos, len(carried)):
-        # Of what is collected, all sizes but the number of iterations are known here.
-        if not isinstance(dims_of(outputs[k])[0], IntImm):
-            known = TensorStructInfo((dims_of(outputs[k])[0], *info.dims), info.dtype)
-            outputs[k] = builder.match_cast(outputs[k], known)
+    for k, info in enumerate([*infos, *row_infos]):
+        # All sizes are known here but those that change, and the number of iterations.
+        dims = list(info.dims)
+        if k >= len(infos):
+            dims.insert(0, None if place is None else count)
+        here = dims_of(outputs[k])
+        dims = [h if d is None or is_varying(d) else d for d, h in zip(dims, here)]
+        if any(h is not d and not isinstance(h, IntImm) for d, h in zip(dims, here)):
+            outputs[k] = builder.match_cast(outputs[k], TensorStructInfo(dims, info.dtype))
     return outputs
+
+
+def _is_true(importer: Any, x: Any) -> bool:
+    values = numbers(importer.elements.of(x))
+    return values is not None and bool(values.reshape(-1)[0])
+
+
+def _in_loops(info: Any) -> bool:
+    """Whether loop functions move elements of this kind."""
+    return bool(info.dtype.is_int or info.dtype.is_float or info.dtype.is_bool)
+
+
+def _behind(rows: Any, row: Any, i: Any) -> Any:
+    return op.concat([rows, op.expand_dims(row, 0)], 0)
+
+
+def _put_row(importer: Any, info: TensorStructInfo) -> Callable[[Any, Any, Any], Any]:
+    """A function that makes a call which writes a row to its place, over what is there."""
+    dims = [tir.Var(f"d{k}", "int64") for k in range(info.ndim)]
+    rows = tir.decl_buffer([tir.Var("n", "int64"), *dims], info.dtype, "rows")
+    row, place = tir.decl_buffer(dims, info.dtype, "row"), tir.decl_buffer((), "int64", "place")
+    body = for_each(dims, lambda *k: store(rows, load(row, *k), load(place), *k))
+    gv = importer.builder.add_func(loop_function([rows, row, place], body), "put_row")
+    return lambda x, y, i: op.call_tir_inplace(gv, (x, y, i), 0, x.struct_info)
+
+
+def _room(importer: Any, dims: list[Any], dtype: Any, place: Any) -> Any:
+    """Where rows are collected. Nobody else may have what is written over: a constant, or what
+    becomes one with another value like it; so it is written over here already.
+    """
+    empty = importer.emit(op.zeros(shape_expr(dims), dtype))
+    if place is None:
+        return empty
+    if not isinstance(empty, Var):
+        empty = importer.builder.emit(empty)
+    buffer = tir.decl_buffer([tir.Var(f"d{k}", "int64") for k in range(len(dims))], dtype, "rows")
+    body = for_each(buffer.shape, lambda *k: store(buffer, tir.const(0, dtype), *k))
+    gv = importer.builder.add_func(loop_function([buffer], body), "clear")
+    return importer.builder.emit(op.call_tir_inplace(gv, (empty,), 0, empty.struct_info))
 
 
 class _Frame:
@@ -321,12 +431,21 @@ def _wider(before: Any, after: Any) -> Any:
     for a, b in zip(dims_of_info(before), after.dims or [None] * after.ndim):
         if a is b or (b is not None and str(a) == str(b)):
             dims.append(a)
-        elif isinstance(a, tir.Var) and a.name.startswith("carried"):
+        elif is_varying(a):
             dims.append(a)  # varies already
         else:
-            dims.append(tir.Var(f"carried_{len(dims)}", "int64"))
+            dims.append(tir.Var(f"{_VARYING}{len(dims)}", "int64"))
             changed = True
     return TensorStructInfo(tuple(dims), before.dtype) if changed else before
+
+
+# How symbols of dimensions are called that change from one iteration to the next.
+_VARYING = "varying_in_loop_"
+
+
+def is_varying(dim: Any) -> bool:
+    """Whether a dimension of what a loop carries changes from one iteration to the next."""
+    return isinstance(dim, tir.Var) and dim.name.startswith(_VARYING)
 
 
 def dims_of_info(info: Any) -> tuple[Any, ...]:
