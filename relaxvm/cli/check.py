@@ -101,12 +101,12 @@ def _told(
         left=2,
     )  # fmt: skip
     right = all(r["relative"] <= arguments.tolerance for r in rows)
-    found: dict[str, Any] = {}
+    difference: dict[str, Any] = {}
     if not right and search is not None:
         with console.stage("the first node that differs"):
-            found = search.first()
-        console.text(found["text"])
-    console.result({"right": right, "outputs": rows, "first_difference": found or None})
+            difference = search.first()
+        console.text(difference["text"])
+    console.result({"right": right, "outputs": rows, "first_difference": difference or None})
     return 0 if right else _WRONG_NUMBERS
 
 

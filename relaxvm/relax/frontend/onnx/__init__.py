@@ -1,6 +1,7 @@
 """ONNX models as graph functions.
 
     mod = from_onnx("model.onnx")
+    proto = to_onnx(mod)
 
 Enters: a path, bytes or a ModelProto. Leaves: an `IRModule` whose function `main` takes the
 model's inputs, under their names and with its named dimensions as symbols. Not done here: what an
@@ -10,6 +11,7 @@ Needs the extra ``onnx``, whose schemas say which attributes an operator has.
 """
 
 from ....base import submodules as _submodules
+from .export import to_onnx as to_onnx
 from .graph import from_onnx as from_onnx
 from .registry import onnx as onnx
 from .values import NeedsConstant as NeedsConstant
