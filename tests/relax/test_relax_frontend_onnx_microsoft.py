@@ -10,7 +10,8 @@ import pytest
 
 import relaxvm as tvm
 from relaxvm import relax
-from relaxvm.base import FrontendError
+from relaxvm.base import FrontendError, OpNotImplemented
+from relaxvm.ir import walk
 from relaxvm.relax.frontend.onnx import from_onnx
 from relaxvm.relax.interp import Evaluator
 
@@ -1093,6 +1094,254 @@ def test_quantised_embeddings():
     mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], "int32")
     inputs = [ids, ids % 2, *tables, mask, *scales, *zeros]
     check("QEmbedLayerNormalization", inputs, wanted, int32(3, 1), rtol=1e-4)
+
+
+# -- weights of a few bits -------------------------------------------------------------------------
+
+
+def fields(x, bits):
+    """The numbers in the bytes of the last axis."""
+    parts = [x >> shift & (2**bits - 1) for shift in range(0, 8, bits)]
+    return np.stack(parts, -1).reshape(*x.shape[:-1], -1).astype("float64")
+
+
+@pytest.mark.parametrize(("depth", "block"), [(64, 16), (72, 32)])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_products_with_weights_of_a_few_bits(bits, depth, block):
+    width, blocks = 6, -(-depth // block)
+    packed = stored(width, blocks, block * bits // 8)
+    scale = RNG.random((width, blocks)).astype("float32")
+    zeros = stored(width, -(-blocks * bits // 8))
+    points = fields(zeros, bits)[:, :blocks]
+    x, bias = floats(2, 3, depth), floats(width)
+
+    def product(zero, which=None):
+        numbers = fields(packed, bits).reshape(width, -1)[:, :depth]
+        which = np.arange(depth) // block if which is None else which
+        return x @ ((numbers - zero[:, which]) * scale[:, which]).T
+
+    attrs = {"K": depth, "N": width, "bits": bits, "block_size": block, "rtol": 1e-4}
+    wanted = product(np.full(scale.shape, 2.0 ** (bits - 1))).astype("float32")
+    check("MatMulNBits", [x, packed, scale], wanted, **attrs)
+    wanted = product(points).astype("float32")
+    check("MatMulNBits", [x, packed, scale, zeros], wanted, **attrs)
+    inputs = [x, packed, scale.reshape(-1), zeros.reshape(-1), None, bias]
+    check("MatMulNBits", inputs, wanted + bias, **attrs)
+    real = (RNG.random(scale.shape) * 8).astype("float32")
+    wanted = product(real).astype("float32")
+    check("MatMulNBits", [x, packed, scale, real], wanted, peer=bits < 8, **attrs)
+    group = RNG.integers(0, blocks, depth).astype("int32")
+    wanted = product(real, group).astype("float32")
+    check("MatMulNBits", [x, packed, scale, real, group], wanted, peer=bits < 8, **attrs)
+    # onnxruntime takes another block's point.
+    wanted = product(points, group).astype("float32")
+    check("MatMulNBits", [x, packed, scale, zeros, group], wanted, peer=False, **attrs)
+
+
+def test_weights_of_a_few_bits_stay_so_in_a_program():
+    """In any number of rows, float16 too."""
+    packed = stored(8, 2, 16)
+    for dtype, rtol in (("float32", 1e-5), ("float16", 3e-3)):
+        scale, x = np.ones((8, 2), dtype), floats(3, 64, dtype=dtype)
+        model, _ = one_node(
+            "MatMulNBits", [x], shapes={"x0": ["rows", 64]}, K=64, N=8, block_size=32
+        )
+        model.graph.node[0].input[:] = ["x0", "weight", "scale"]
+        for name, value in (("weight", packed), ("scale", scale)):
+            model.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+        mod = from_onnx(model)
+        built = relax.transform.LegalizeOps()(relax.transform.FoldConstant()(mod))
+        held = [str(e.data.dtype) for e in constants_of(built) if e.data.size > 100]
+        assert held == ["uint8"]
+        vm = relax.VirtualMachine(relax.build(mod, "llvm"), tvm.cpu())
+        wanted = x.astype("float64") @ (fields(packed, 4).reshape(8, 64) - 8).T
+        for rows in (3, 1, 0):
+            got = vm["main"](x[:rows]).numpy()
+            np.testing.assert_allclose(got, wanted[:rows].astype(dtype), rtol=rtol, atol=50 * rtol)
+
+
+def constants_of(mod):
+    return {e for fn in mod.functions.values() for e in walk(fn) if isinstance(e, relax.Constant)}
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_rows_of_tables_of_a_few_bits(bits):
+    table, scale = stored(5, 64 * bits // 8), RNG.random((5, 4)).astype("float32")
+    zeros, which = stored(5, -(-4 * bits // 8)), np.array([[1, 4], [0, 2]])
+    attrs = {"bits": bits, "block_size": 16}
+    for point, inputs in ((2.0 ** (bits - 1), []), (fields(zeros, bits)[:, :4], [zeros])):
+        point = np.broadcast_to(point, scale.shape)
+        numbers = fields(table, bits).reshape(5, 4, 16) - point[..., None]
+        wanted = (numbers * scale[..., None]).reshape(5, 64)[which].astype("float32")
+        check("GatherBlockQuantized", [table, which, scale, *inputs], wanted, **attrs)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_mixtures_of_experts_of_a_few_bits(bits):
+    experts, width, inner = 4, 32, 16
+    x, router = floats(5, width), floats(5, experts)
+    w1, w2 = (
+        stored(experts, 2 * inner, width * bits // 8),
+        stored(experts, width, inner * bits // 8),
+    )
+    b1, b2 = floats(experts, 2 * inner), floats(experts, width)
+    s1, s2 = (
+        0.05 * RNG.random(s).astype("float32")
+        for s in ((experts, 2 * inner, 2), (experts, width, 1))
+    )
+    z1, z2 = stored(experts, 2 * inner, -(-2 * bits // 8)), stored(experts, width, 1)
+    real = [
+        (fields(w, bits) - np.repeat(fields(z, bits)[..., : s.shape[2]], 16, 2))
+        * np.repeat(s, 16, 2)
+        for w, s, z in ((w1, s1, z1), (w2, s2, z2))
+    ]
+
+    def gated(t, e):
+        gate, up = (t @ real[0][e].T + b1[e]).reshape(inner, 2).T
+        return gate * sigmoid(gate) * up
+
+    wanted = mixture(x, router, gated, real[1], b2, 2)
+    inputs = [x, router, w1, s1, b1, w2, s2, b2, None, None, None, z1, z2]
+    attrs = {"k": 2, "expert_weight_bits": bits, "normalize_routing_weights": 1}
+    options = {"activation_type": "swiglu", "swiglu_fusion": 1, "block_size": 16}
+    # onnxruntime rounds activations to 8 bits beside weights of 8 bits.
+    check("QMoE", inputs, wanted, rtol=1e-2 if bits == 8 else 2e-4, **options, **attrs)
+    scales = [s[..., 0].copy() for s in (s1, s2)]
+    real = [
+        (fields(w, bits) - 2 ** (bits - 1)) * s[..., None]
+        for w, s in ((w1[:, ::2], scales[0][:, ::2]), (w2, scales[1]))
+    ]
+
+    def plain(t, e):
+        h = t @ real[0][e].T
+        return h * sigmoid(h)
+
+    wanted = mixture(x, router, plain, real[1], b2 * 0, 2)
+    inputs = [x, router, w1[:, ::2].copy(), scales[0][:, ::2].copy(), None, w2, scales[1]]
+    options = {"activation_type": "silu", "weights_prepacked": 0}
+    check("QMoE", inputs, wanted, rtol=2e-4, **options, **attrs)
+
+
+# -- models that onnxruntime optimised -------------------------------------------------------------
+
+
+def bert(layers=2, width=16, count=2, length=6):
+    """A small BERT as exporters write it, and its inputs."""
+    weights, nodes = {}, []
+
+    def weight(name, *shape):
+        weights[name] = (floats(*shape) * 0.2).astype("float32")
+        return name
+
+    def add(op_type, *inputs, **attrs):
+        output = f"v{len(nodes)}"
+        nodes.append(helper.make_node(op_type, inputs, [output], f"n{len(nodes)}", **attrs))
+        return output
+
+    def constant(name, value):
+        weights[name] = np.array(value)
+        return name
+
+    def norm(x, name):
+        scale, shift = weight(name + "_scale", width), weight(name + "_shift", width)
+        return add("LayerNormalization", x, scale, shift, epsilon=1e-12)
+
+    def dense(x, name, *shape):
+        product = add("MatMul", x, weight(name + "_weight", *shape))
+        return add("Add", weight(name + "_bias", shape[1]), product)
+
+    words = add("Gather", weight("words", 30, width), "input_ids")
+    kinds = add("Gather", weight("kinds", 2, width), "token_type_ids")
+    at = weight("positions", 1, length, width)
+    x = norm(add("Add", add("Add", words, kinds), at), "embedding")
+    mask = add("Unsqueeze", "attention_mask", constant("axes", np.array([1, 2])))
+    mask = add("Cast", mask, to=onnx.TensorProto.FLOAT)
+    hidden = add("Sub", constant("one", np.float32(1)), mask)
+    mask = add("Mul", hidden, constant("low", np.float32(-10000)))
+    shape = constant("heads", np.array([0, 0, count, width // count]))
+    back = constant("rows", np.array([0, 0, width]))
+    scale = constant("scale", np.float32((width // count) ** 0.5))
+    for i in range(layers):
+        q, k, v = (dense(x, f"{n}{i}", width, width) for n in "qkv")
+        q, v = (add("Transpose", add("Reshape", p, shape), perm=[0, 2, 1, 3]) for p in (q, v))
+        k = add("Transpose", add("Reshape", k, shape), perm=[0, 2, 3, 1])
+        scores = add("Add", add("Div", add("MatMul", q, k), scale), mask)
+        y = add("MatMul", add("Softmax", scores, axis=-1), v)
+        y = add("Reshape", add("Transpose", y, perm=[0, 2, 1, 3]), back)
+        x = norm(add("Add", dense(y, f"out{i}", width, width), x), f"norm{i}")
+        h = dense(x, f"up{i}", width, 4 * width)
+        bent = add("Erf", add("Div", h, constant("root", np.float32(2**0.5))))
+        bent = add("Mul", h, add("Add", bent, "one"))
+        h = add("Mul", bent, constant("half", np.float32(0.5)))
+        x = norm(add("Add", dense(h, f"down{i}", 4 * width, width), x), f"last{i}")
+    names = ("input_ids", "token_type_ids", "attention_mask")
+    kind = onnx.TensorProto.INT64
+    infos = [helper.make_tensor_value_info(n, kind, ["batch", length]) for n in names]
+    result = helper.make_tensor_value_info(x, onnx.TensorProto.FLOAT, ["batch", length, width])
+    values = [onnx.numpy_helper.from_array(v, n) for n, v in weights.items()]
+    graph = helper.make_graph(nodes, "bert", infos, [result], values)
+    ids = RNG.integers(0, 30, (2, length))
+    inputs = [ids, ids % 2, (np.arange(length) < [[4], [6]]).astype("int64")]
+    opsets = [helper.make_opsetid("", 17)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9), dict(zip(names, inputs))
+
+
+def optimised(model, path, level):
+    """The model as onnxruntime's offline optimiser writes it."""
+    ort = pytest.importorskip("onnxruntime", reason="its optimiser writes the model")
+    options = ort.SessionOptions()
+    options.graph_optimization_level = getattr(ort.GraphOptimizationLevel, level)
+    options.optimized_model_filepath = str(path)
+    options.log_severity_level = 4
+    session = ort.InferenceSession(
+        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return session, onnx.load(path)
+
+
+def test_a_model_that_onnxruntime_optimised_gives_what_the_original_gives(tmp_path):
+    model, feed = bert()
+    session, better = optimised(model, tmp_path / "better.onnx", "ORT_ENABLE_EXTENDED")
+    kinds = {n.op_type for n in better.graph.node if n.domain == MS}
+    assert {"BiasGelu", "SkipLayerNormalization"} <= kinds
+    (wanted,) = session.run(None, feed)
+    for each in (model, better):
+        mod = from_onnx(each)
+        got = Evaluator(mod)("main", *feed.values())
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    assert str(mod.explain()).count("to attention") >= 2
+
+
+def test_layouts_for_one_machine_are_refused_with_a_way_out(tmp_path):
+    weight = onnx.numpy_helper.from_array(floats(64, 64, 3, 3), "w")
+    kind = onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["h"], kernel_shape=[3, 3], name="first"),
+        helper.make_node("Relu", ["h"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", kind, [1, 64, 8, 8])],
+        [helper.make_tensor_value_info("y", kind, [1, 64, 6, 6])],
+        [weight],
+    )
+    opsets = [helper.make_opsetid("", 17)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=9)
+    session, better = optimised(model, tmp_path / "all.onnx", "ORT_ENABLE_ALL")
+    x = floats(1, 64, 8, 8)
+    (wanted,) = session.run(None, {"x": x})
+    if not any(n.domain == "com.microsoft.nchwc" for n in better.graph.node):
+        got = Evaluator(from_onnx(better))("main", x)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+        return
+    with pytest.raises(
+        OpNotImplemented, match="nchwc.*: Conv, 1 times .*optimise at level extended"
+    ):
+        from_onnx(better)
+    _, extended = optimised(model, tmp_path / "extended.onnx", "ORT_ENABLE_EXTENDED")
+    got = Evaluator(from_onnx(extended))("main", x)
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
 # -- errors ----------------------------------------------------------------------------------------

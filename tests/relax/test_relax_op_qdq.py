@@ -160,6 +160,23 @@ CASES = [
         dtypes=BYTES,
     ),
     Case(R.matmul_integer, T(4), T(4), zero(dtype=None), zero(dtype=None), dtypes=BYTES),
+    Case(
+        R.matmul_nbits,
+        T("n", 16),
+        T(2, 4, 3, dtype="uint8"),
+        T(2, 3),
+        dtypes=FLOATS,
+    ),
+    Case(
+        R.matmul_nbits,
+        T(2, "n", 12),
+        T(3, 1, 5, dtype="uint8"),
+        T(3, 5),
+        T(3, 5, dtype="uint8"),
+        bits=2,
+        dtypes=FLOATS,
+    ),
+    Case(R.matmul_nbits, T(8), T(4, 2, 3, dtype="uint8"), T(4, 3), T(4, 3), bits=8, dtypes=FLOATS),
     Case(R.matmul_integer, T("n", 2, 4), T("one", 4, 2), dtypes=BYTES, slow=True),
     Case(
         R.qlinear_matmul,
@@ -415,7 +432,7 @@ def test_mistakes_in_quantised_operators_are_explained():
     x, i = variable("x", 2, 3), variable("i", 2, 3, dtype="int8")
     s, z = variable("s"), variable("z", dtype="int8")
     s2, u = variable("s2", 2), variable("u", dtype="uint8")
-    k = variable("k", 3, 4, dtype="int8")
+    k, b = variable("k", 3, 4, dtype="int8"), variable("b", 2, 4, 3, dtype="uint8")
     image, kernel = (
         variable("image", 1, 4, 3, 3, dtype="int8"),
         variable("kernel", 4, 2, 2, 2, dtype="int8"),
@@ -478,6 +495,22 @@ def test_mistakes_in_quantised_operators_are_explained():
             (
                 lambda: R.matmul_integer(i, k, variable("zs", 3, dtype="int8")),
                 "a_zero_point: wanted a scalar or a vector of 2, the size of the rows of a",
+            ),
+            (
+                lambda: R.matmul_nbits(x, b, s2),
+                "matmul_nbits: scale: wanted 2 dimensions, got 1",
+            ),
+            (
+                lambda: R.matmul_nbits(x, b, variable("s22", 2, 2)),
+                "matmul_nbits: scale: dimension 1 is 2, and that of the weights 3",
+            ),
+            (
+                lambda: R.matmul_nbits(x, b, variable("s23", 2, 3)),
+                "matmul_nbits: data: its last dimension is 3, and the weights have 16 rows",
+            ),
+            (
+                lambda: R.matmul_nbits(x, b, variable("s23", 2, 3), bits=3),
+                "matmul_nbits: bits: wanted 2, 4 or 8, got 3",
             ),
             (
                 lambda: R.qlinear_matmul(i, s, z, k, s, z, s2, z),

@@ -41,7 +41,7 @@ STRIDES = ("inspect.tensor_stride_i",)
 # to build.
 NEEDS_SIZES = (
     "gather_nd", "scatter_nd", "squeeze", "quantize", "dequantize", "requantize", "matmul_integer",
-    "conv2d_integer", "qlinear_matmul", "qlinear_conv2d",
+    "conv2d_integer", "qlinear_matmul", "qlinear_conv2d", "matmul_nbits",
 )  # fmt: skip
 
 

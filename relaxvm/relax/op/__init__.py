@@ -65,6 +65,7 @@ from .qdq import requantize as requantize
 from .qdq_conv import conv2d_integer as conv2d_integer
 from .qdq_conv import qlinear_conv2d as qlinear_conv2d
 from .qdq_matmul import matmul_integer as matmul_integer
+from .qdq_matmul import matmul_nbits as matmul_nbits
 from .qdq_matmul import qlinear_matmul as qlinear_matmul
 from .random import multinomial_from_uniform as multinomial_from_uniform
 from .rearrange import flip as flip

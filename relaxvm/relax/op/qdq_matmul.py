@@ -1,5 +1,5 @@
 """Matrix products of quantised tensors: matmul_integer sums in int32, which wraps, and
-qlinear_matmul requantises the sums.
+qlinear_matmul requantises the sums; matmul_nbits takes weights of a few bits.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from ... import te
-from ...base import DataType
-from ...ir import PrimExpr, cast
+from ...base import DataType, StructInfoError
+from ...ir import PrimExpr, cast, const
 from ..expr import Call
 from ..rules import LowerBuilder
-from ..struct_info import Expr, ShapeExpr, StructInfo
-from .infer import FLOAT, INTEGER, result_sizes, tensor
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
+from .infer import FLOAT, INTEGER, NUMBER, result_sizes, same_dtype, tensor
 from .linalg import matmul_info, matmul_te
-from .lower import call_te
+from .lower import call_te, rounded, wide_dtype
 from .quant_params import (
     BYTES,
     distance,
@@ -31,7 +31,7 @@ from .quant_params import (
     to_stored,
 )
 from .record import missing, op
-from .sizes import KnownTensor
+from .sizes import KnownTensor, want_equal
 
 _ROUNDS = missing("rounds to integers")
 _INT32 = DataType("int32")
@@ -199,3 +199,84 @@ def qlinear_matmul(
     zero = quant_info(y_zero_point, "y_zero_point", INTEGER)
     one_of(zero.dtype, BYTES, "y_zero_point")
     return matmul_info(one, two, zero.dtype, ("a", "b"))
+
+
+# -- weights of a few bits -------------------------------------------------------------------------
+
+
+def _nbits_numpy(
+    data: Any, weight: Any, scale: Any, zero_point: Any = None, *, bits: int = 4
+) -> Any:
+    w, x = np.asarray(weight), np.asarray(data)
+    wide = np.dtype("float64" if x.dtype == np.float64 else "float32")
+    fields = np.stack([w >> shift & (2**bits - 1) for shift in range(0, 8, bits)], 2).astype(wide)
+    zero = 2 ** (bits - 1) if zero_point is None else np.asarray(zero_point).astype(wide)
+    centred = fields - np.asarray(zero, wide).reshape(
+        np.shape(zero)[:1] + (1, 1) + np.shape(zero)[1:]
+    )
+    real = centred * np.asarray(scale).astype(wide)[:, None, None]
+    return np.matmul(x.astype(wide), real.reshape(-1, w.shape[2])).astype(x.dtype)
+
+
+def _nbits_te(
+    x: te.Tensor, w: te.Tensor, scale: te.Tensor, *zero: te.Tensor, bits: int
+) -> te.Tensor:
+    wide, (blocks, count, columns) = wide_dtype(x.dtype), w.shape
+    each, mask = 8 // bits, const(2**bits - 1, "uint8")
+    b, i = te.reduce_axis((0, blocks), "b"), te.reduce_axis((0, count), "i")
+
+    def value(*index: PrimExpr) -> PrimExpr:
+        *rows, n = index
+        byte = w(b.var, i.var, n)
+        middle = cast(wide, zero[0](b.var, n)) if zero else const(2.0 ** (bits - 1), wide)
+        first = (b.var * count + i.var) * const(each, "int64")
+        total = const(0.0, wide)
+        # Columns side by side: a row of bytes is read once, for all numbers in it.
+        for part in range(each):
+            number = byte >> const(bits * part, "uint8") & mask
+            other = cast(wide, x(*rows, first + const(part, "int64")))
+            total = total + other * (cast(wide, cast("int32", number)) - middle)
+        return te.sum(total * cast(wide, scale(b.var, n)), axis=[b, i])
+
+    return rounded(te.compute((*x.shape[:-1], columns), value, "matmul_nbits"), x.dtype)
+
+
+def _nbits_lower(builder: LowerBuilder, call: Call) -> Expr:
+    return call_te(builder, call, _nbits_te, *call.args, bits=call.attrs["bits"])
+
+
+@op(
+    "matmul_nbits",
+    numpy=_nbits_numpy,
+    lower=_nbits_lower,
+    grad=missing("its weights are integers of a few bits"),
+    layout=missing("a product pairs axes by position"),
+)
+def matmul_nbits(
+    data: Expr, weight: Expr, scale: Expr, zero_point: Expr | None = None, bits: int = 4
+) -> StructInfo:
+    """The product of `data` and weights of 2, 4 or 8 bits, (weight - zero_point) * scale by blocks
+    of rows: what onnxruntime calls MatMulNBits. Weights are never in memory as floats.
+
+    data        [..., blocks * bytes * 8 // bits]        returns  [..., n]
+    weight      uint8 [blocks, bytes, n]: rows of the matrix side by side in a byte, the first in
+                its lowest bits
+    scale       [blocks, n], of the dtype of `data`
+    zero_point  [blocks, n]; None: 2 ** (bits - 1)
+    """
+    if bits not in (2, 4, 8):
+        raise StructInfoError(f"bits: wanted 2, 4 or 8, got {bits}")
+    x, w = tensor(data, "data", FLOAT), tensor(weight, "weight", INTEGER, ndim=3)
+    one_of(w.dtype, ("uint8",), "weight")
+    others = [tensor(scale, "scale", FLOAT, ndim=2)]
+    dtype = same_dtype((x, others[0]), ("data", "scale"))
+    if zero_point is not None:
+        others.append(tensor(zero_point, "zero_point", NUMBER, ndim=2))
+    for info, name in zip(others, ("scale", "zero_point")):
+        for axis, dim in ((0, w.dims[0]), (1, w.dims[2])):
+            text = "{name}: dimension {axis} is {a}, and that of the weights {b}"
+            want_equal(info.dims[axis], dim, text, name=name, axis=axis)
+    rows = w.dims[0] * w.dims[1] * const(8 // bits, "int64")
+    text = "data: its last dimension is {a}, and the weights have {b} rows"
+    want_equal(x.dims[-1], rows, text)
+    return TensorStructInfo((*x.dims[:-1], w.dims[2]), dtype, x.vdevice)

@@ -599,11 +599,20 @@ def _title(proto: Any) -> str:
     return f"ONNX node {name} ({kind})"
 
 
+# Domains of layouts that onnxruntime chooses by the machine it runs on.
+_OF_ONE_MACHINE = ("com.microsoft.nchwc", "com.ms.internal.nhwc")
+
+
 def _absent_text(absent: Mapping[tuple[str, str, int], list[str]]) -> str:
     lines = ["operators of the model that are not imported:"]
     for (domain, name, version), nodes in sorted(absent.items()):
         shown = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
-        if not version:
+        if domain in _OF_ONE_MACHINE:
+            why = (
+                "onnxruntime's optimiser wrote it for one machine; optimise at level extended, or "
+                "import the model as it was before"
+            )
+        elif not version:
             why = "the model imports no such domain, and has no such function"
         elif schema_of(domain, name, version) is None:
             why = "no such operator is known; a model-local function of its name would define it"

@@ -10,11 +10,12 @@ import numpy as np
 
 from .....base import DataType
 from ....expr import Tuple, const
+from ....op.sizes import simplified
 from ..registry import Ints, find, onnx, op
-from ..values import dims_of, dtype_of
+from ..values import as_size, dims_of, dtype_of, shape_expr
 from . import quantised, window
-from .microsoft import channels_first, channels_last, embed_layer_norm
-from .transformer import MS, self_attention
+from .microsoft import channels_first, channels_last, embed_layer_norm, mixture
+from .transformer import MS, part, self_attention
 from .window import scalar_if_one
 
 # -- values ----------------------------------------------------------------------------------------
@@ -420,3 +421,185 @@ def qembed_layer_norm(
         )
     ]
     return embed_layer_norm(node, words, segments, *tables, mask, epsilon=epsilon)
+
+
+# -- weights of a few bits -------------------------------------------------------------------------
+
+
+def _fields(node: Any, x: Any, bits: int) -> Any:
+    """The numbers in the bytes of the last axis, the lowest bits first."""
+    if bits == 8:
+        return x
+    x, each = node.emit(x), 8 // bits
+    mask = const(2**bits - 1, "uint8")
+    numbers = [
+        op.bitwise_and(op.right_shift(x, const(bits * i, "uint8")), mask) for i in range(each)
+    ]
+    *lead, count = dims_of(x)
+    return op.reshape(op.stack(Tuple(numbers), -1), shape_expr([*lead, simplified(count * each)]))
+
+
+def _points(node: Any, zero: Any, bits: int, shape: Any) -> Any:
+    """Zero points by blocks in a shape; bytes of them hold several."""
+    if str(dtype_of(zero)) == "uint8":
+        packed = simplified((shape[-1] * bits + 7) // 8)
+        zero = _fields(node, op.reshape(zero, shape_expr([*shape[:-1], packed])), bits)
+        return part(zero, -1, 0, shape[-1])
+    return op.reshape(zero, shape_expr(shape))
+
+
+@onnx("MatMulNBits", domain=MS, ignores="accuracy_level")
+def matmul_nbits(
+    node: Any,
+    x: Any,
+    weight: Any,
+    scale: Any,
+    zero: Any = None,
+    group: Any = None,
+    bias: Any = None,
+    *,
+    K: int,
+    N: int,
+    block_size: int,
+    bits: int = 4,
+    weight_prepacked: int = 0,
+) -> Any:
+    """Weights [N, blocks, bytes] go into the order in which a product reads them."""
+    if weight_prepacked or bits not in (2, 4, 8):
+        raise node.error("weight_prepacked, and bits other than 2, 4 and 8, are not imported")
+    blocks = -(-K // block_size)
+    count = block_size * bits // 8
+    weight = op.reshape(weight, shape_expr([N, blocks, count]))
+    scale = op.reshape(scale, shape_expr([N, blocks]))
+    zero = None if zero is None else _points(node, zero, bits, (as_size(N), as_size(blocks)))
+    if group is None:
+        x = _filled(x, blocks * block_size - K)
+        packed = op.permute_dims(weight, (1, 2, 0))
+        zero = None if zero is None else op.permute_dims(zero)
+        y = op.matmul_nbits(x, packed, op.permute_dims(scale), zero, bits)
+    else:
+        flat = op.reshape(_fields(node, weight, bits), shape_expr([N, blocks * block_size]))
+        middle = const(2.0 ** (bits - 1), dtype_of(x))
+        if zero is not None:
+            middle = op.take(op.astype(zero, dtype_of(x)), group, 1)
+        real = op.subtract(op.astype(part(flat, 1, 0, K), dtype_of(x)), middle)
+        y = op.matmul(x, op.permute_dims(op.multiply(real, op.take(scale, group, 1))))
+    return y if bias is None else op.add(y, bias)
+
+
+def _filled(x: Any, more: int) -> Any:
+    """`x` with `more` zeros behind its last axis: the last block may be cut short."""
+    return op.nn.pad(x, (0, 0) * (len(dims_of(x)) - 1) + (0, more)) if more else x
+
+
+def _by_blocks(node: Any, x: Any, scale: Any, zero: Any, bits: int, axis: int, block: int) -> Any:
+    """What numbers of a few bits stand for; `block` of them along an axis share a scale."""
+    size = dims_of(x)[axis]
+
+    def spread(p: Any) -> Any:
+        return part(op.repeat(p, block, axis), axis, 0, size)
+
+    dtype = dtype_of(scale)
+    middle = const(2.0 ** (bits - 1), dtype) if zero is None else op.astype(spread(zero), dtype)
+    return op.multiply(op.subtract(op.astype(x, dtype), middle), spread(scale))
+
+
+@onnx("GatherBlockQuantized", domain=MS)
+def gather_block_quantized(
+    node: Any,
+    x: Any,
+    indices: Any,
+    scale: Any,
+    zero: Any = None,
+    *,
+    bits: int = 4,
+    block_size: int = 128,
+    gather_axis: int = 0,
+    quantize_axis: int = 1,
+) -> Any:
+    """Rows of a table of a few bits: only those that are taken become floats."""
+    if str(dtype_of(x)) != "uint8" or gather_axis:
+        raise node.error(f"wanted uint8 and gather_axis 0, got {dtype_of(x)} and {gather_axis}")
+    rank, rank_taken = len(dims_of(x)), len(dims_of(indices))
+    axis = quantize_axis % rank
+    if axis == 0:
+        raise node.error("quantize_axis and gather_axis must differ")
+    numbers = _fields(node, op.take(x, indices, 0), bits)
+    if zero is not None:
+        shape = dims_of(scale) if axis == rank - 1 else (*dims_of(zero)[:-1], dims_of(scale)[-1])
+        zero = op.take(_points(node, zero, bits, shape), indices, 0)
+    scale = op.take(scale, indices, 0)
+    along = axis + rank_taken - 1
+    return _by_blocks(node, node.emit(numbers), scale, zero, bits, along, block_size)
+
+
+@onnx("QMoE", domain=MS, ignores="accuracy_level")
+def quantised_mixture(
+    node: Any,
+    x: Any,
+    router: Any,
+    weight_1: Any,
+    scale_1: Any = None,
+    bias_1: Any = None,
+    weight_2: Any = None,
+    scale_2: Any = None,
+    bias_2: Any = None,
+    weight_3: Any = None,
+    scale_3: Any = None,
+    bias_3: Any = None,
+    zero_1: Any = None,
+    zero_2: Any = None,
+    zero_3: Any = None,
+    *,
+    expert_weight_bits: int = 4,
+    block_size: int = 0,
+    quant_type: str = "int",
+    weights_prepacked: int = -1,
+    k: int = 1,
+    activation_type: str = "relu",
+    activation_alpha: float = 1.0,
+    activation_beta: float = 0.0,
+    normalize_routing_weights: int = 0,
+    use_sparse_mixer: int = 0,
+    swiglu_fusion: int = 0,
+    swiglu_limit: float = float("inf"),
+) -> Any:
+    if quant_type != "int" or expert_weight_bits not in (2, 4, 8) or weights_prepacked == 1:
+        raise node.error("wanted weights of 2, 4 or 8 bits as they are (quant_type int)")
+    bits = expert_weight_bits
+
+    def real(weight: Any, scale: Any, zero: Any) -> Any:
+        if weight is None:
+            return None
+        if scale is None:
+            raise node.error("wanted scales of all weights")
+        numbers = node.emit(_fields(node, weight, bits))
+        if len(dims_of(scale)) == 2:
+            scale = op.expand_dims(scale, 2)
+        if zero is not None and not block_size:
+            shape = dims_of(scale)[:2]
+            zero = op.expand_dims(_points(node, zero, bits, shape), 2)
+        elif zero is not None:
+            zero = _points(node, zero, bits, dims_of(scale))
+        size = getattr(dims_of(numbers)[2], "value", 1)
+        return _by_blocks(node, numbers, scale, zero, bits, 2, block_size or size)
+
+    return mixture(
+        node,
+        x,
+        router,
+        real(weight_1, scale_1, zero_1),
+        bias_1,
+        real(weight_2, scale_2, zero_2),
+        bias_2,
+        real(weight_3, scale_3, zero_3),
+        bias_3,
+        k=k,
+        activation_type=activation_type,
+        activation_alpha=activation_alpha,
+        activation_beta=activation_beta,
+        normalize_routing_weights=normalize_routing_weights,
+        use_sparse_mixer=use_sparse_mixer,
+        swiglu_fusion=swiglu_fusion,
+        swiglu_limit=swiglu_limit,
+    )
