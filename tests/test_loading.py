@@ -59,7 +59,7 @@ def test_weights_are_mapped_from_the_file_unless_they_are_not_to_be(paths):
         program = relaxvm.load(paths[1], mmap=mmap)
         weights = [c for c in program.constants if type(c) is NDArray]
         assert weights
-        assert all(w._array.flags.writeable is not mmap for w in weights)
+        assert all(w.array.flags.writeable is not mmap for w in weights)
 
 
 def test_a_program_is_loaded_and_run_without_the_compiler(paths):

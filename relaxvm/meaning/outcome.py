@@ -81,7 +81,7 @@ class Machine:
 
     def kernel(self, fn: PrimFunc, args: tuple[Any, ...], mod: IRModule) -> None:
         """A loop function by its meaning."""
-        arrays = [a._array if isinstance(a, NDArray) else a for a in args]
+        arrays = [a.array if isinstance(a, NDArray) else a for a in args]
         sized = [a for a in arrays if isinstance(a, np.ndarray)]
         name = next((gv.name_hint for gv, f in mod.items() if f is fn), "")
         key = None
@@ -128,7 +128,7 @@ def same_functions(a: IRModule, b: IRModule) -> bool:
 
 def copied(x: Any) -> Any:
     if isinstance(x, NDArray):
-        return wrap_unchecked(x._array.copy(), x.dtype)
+        return wrap_unchecked(x.array.copy(), x.dtype)
     if isinstance(x, np.ndarray):
         return x.copy()
     return tuple(map(copied, x)) if type(x) in (tuple, list) else x
@@ -139,7 +139,7 @@ def leaves(x: Any) -> list[Any]:
     if isinstance(x, (tuple, list)):
         return [leaf for each in x for leaf in leaves(each)]
     if isinstance(x, NDArray):
-        values = x._array
+        values = x.array
         if x.dtype.is_bits:
             values = bits_to_values(values, x.dtype).reshape(values.shape)
         return [(str(x.dtype), np.array(values))]

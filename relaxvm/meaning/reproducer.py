@@ -86,7 +86,7 @@ def _literal(x: Any) -> str:
     if isinstance(x, np.ndarray):
         return f"array({str(x.dtype)!r}, {list(x.shape)}, {x.tobytes().hex()!r})"
     if isinstance(x, NDArray):
-        return f"array({str(x.dtype)!r}, {list(x.shape)}, {x._array.tobytes().hex()!r})"
+        return f"array({str(x.dtype)!r}, {list(x.shape)}, {x.array.tobytes().hex()!r})"
     if type(x) in (tuple, list):
         return f"({''.join(f'{_literal(each)}, ' for each in x)})"
     return repr(tuple(x)) if isinstance(x, ShapeTuple) else repr(x)

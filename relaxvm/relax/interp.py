@@ -244,7 +244,7 @@ class Evaluator:
         """Its array, that may not be written."""
         known = self._constants.get(id(e))
         if known is None:
-            view = e.data._array.view()
+            view = e.data.array.view()
             view.flags.writeable = False
             known = self._constants[id(e)] = e, wrap_unchecked(view, e.data.dtype)
         return known[1]
@@ -331,9 +331,9 @@ class Evaluator:
         results, fresh = [], []
         for output, place in zip(outputs, places):
             if place >= 0:
-                if not args[place]._array.flags.writeable:
+                if not args[place].array.flags.writeable:
                     # A constant: builds copy it.
-                    args[place] = wrap_unchecked(args[place]._array.copy(), args[place].dtype)
+                    args[place] = wrap_unchecked(args[place].array.copy(), args[place].dtype)
                 results.append(args[place])
                 continue
             array = self._alloc(tuple(self._scalar(d, frame) for d in output.dims), output.dtype)
@@ -427,7 +427,7 @@ _SPECIAL_BUILTINS: dict[str, Callable[..., Any]] = {
 def values_of(x: Any, info: StructInfo | None = None) -> Any:
     """A runtime value as operators' meanings take it (see `relax.op.meaning`)."""
     if isinstance(x, NDArray):
-        return from_storage(x._array, x.dtype)
+        return from_storage(x.array, x.dtype)
     if isinstance(x, ShapeTuple):
         return tuple(x)
     if isinstance(x, tuple):
@@ -444,8 +444,8 @@ def _taken(info: StructInfo, x: Any) -> Any:
         return tuple(_taken(f, each) for f, each in zip(info.fields, x))
     if isinstance(info, TensorStructInfo):
         array = as_ndarray(x)
-        bits = info.dtype.is_bits and to_numpy_dtype(info.dtype) == array._array.dtype
-        return wrap_unchecked(array._array, info.dtype) if bits else array
+        bits = info.dtype.is_bits and to_numpy_dtype(info.dtype) == array.array.dtype
+        return wrap_unchecked(array.array, info.dtype) if bits else array
     if isinstance(info, ShapeStructInfo):
         return ShapeTuple(x)
     return x

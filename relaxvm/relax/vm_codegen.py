@@ -405,7 +405,7 @@ class _FunctionCodegen:
         """`data` as a constant that nothing in the program can write to."""
         known = self.constants.get(id(data))
         if known is None:
-            frozen = data._array.view()
+            frozen = data.array.view()
             frozen.flags.writeable = False
             constant = self.b.convert_constant(wrap_unchecked(frozen, data.dtype, data.device))
             known = self.constants[id(data)] = (data, constant)

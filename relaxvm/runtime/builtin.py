@@ -229,7 +229,7 @@ def reshape_to(shape: object) -> Callable[[NDArray], NDArray]:
         numel *= extent
 
     def reshape_one(tensor: NDArray) -> NDArray:
-        array = _tensor(tensor, "reshape")._array
+        array = _tensor(tensor, "reshape").array
         if array.size != numel:
             raise VMValueError(
                 f"reshape: {tuple(array.shape)} has {array.size} elements, {extents} wants {numel}"
@@ -243,12 +243,12 @@ def reshape_to(shape: object) -> Callable[[NDArray], NDArray]:
 
 def shape_of(tensor: NDArray) -> ShapeTuple:
     """The tensor's shape."""
-    return tuple.__new__(ShapeTuple, _tensor(tensor, "shape_of")._array.shape)
+    return tuple.__new__(ShapeTuple, _tensor(tensor, "shape_of").array.shape)
 
 
 def tensor_to_shape(tensor: NDArray) -> ShapeTuple:
     """The shape that a one-dimensional integer tensor holds."""
-    array = _tensor(tensor, "tensor_to_shape")._array
+    array = _tensor(tensor, "tensor_to_shape").array
     if array.ndim != 1 or not tensor.dtype.is_int or array.size > _MAX_SHAPE_LENGTH:
         raise VMTypeError(
             f"tensor_to_shape: wanted a short integer tensor with one axis, got {got(tensor)}"
@@ -285,7 +285,7 @@ def view_of(shape: object, dtype: object, offset: object) -> Callable[[NDArray],
         )
 
     def view_one(tensor: NDArray) -> NDArray:
-        array = _tensor(tensor, "view")._array
+        array = _tensor(tensor, "view").array
         if start < 0 or start + needed > array.nbytes:
             raise VMValueError(
                 f"view: {element} tensor of shape {shape_text(extents)} at offset {start} needs "
@@ -313,7 +313,7 @@ def shape_to_tensor(account: Account | None, shape: ShapeTuple) -> NDArray:
         raise VMTypeError(f"shape_to_tensor: wanted a shape, got {got(shape)}")
     tensor = _new_tensor(account, (len(shape),), _INT64)
     try:
-        tensor._array[...] = shape
+        tensor.array[...] = shape
     except OverflowError:
         raise VMValueError("shape_to_tensor: a size does not fit 64 bits") from None
     return tensor
@@ -322,8 +322,8 @@ def shape_to_tensor(account: Account | None, shape: ShapeTuple) -> NDArray:
 def copy(account: Account | None, tensor: NDArray) -> NDArray:
     """A copy of the tensor in memory of its own."""
     source = _tensor(tensor, "copy")
-    duplicate = _new_tensor(account, source._array.shape, source.dtype)
-    duplicate._array[...] = source._array
+    duplicate = _new_tensor(account, source.array.shape, source.dtype)
+    duplicate.array[...] = source.array
     return duplicate
 
 
@@ -333,7 +333,7 @@ def grow(account: Account | None, tensor: NDArray, shape: object) -> NDArray:
     holds it; new memory has room for half as much again, so that growing by rows copies each
     element a bounded number of times.
     """
-    array = _tensor(tensor, "grow")._array
+    array = _tensor(tensor, "grow").array
     extents = tuple(_checked_shape(shape, "grow"))
     needed = math.prod(extents) * array.itemsize
     if needed < array.nbytes:

@@ -72,7 +72,7 @@ def tensor_info_of(ndim: Any, dtype: Any, context: Any) -> _Check:
             raise VMTypeError(f"{where}: wanted a tensor, got {got(value)}")
         if wanted is not None and value.dtype is not wanted:
             raise VMTypeError(f"{where}: wanted dtype {wanted}, got {got(value)}")
-        if axes >= 0 and value._array.ndim != axes:
+        if axes >= 0 and value.array.ndim != axes:
             raise VMTypeError(f"{where}: wanted {axes} dimensions, got {got(value)}")
 
     return check
@@ -157,7 +157,7 @@ def _match(info: Info, value: Any, where: str, symbols: dict[str, int], heap: An
     if isinstance(info, TensorInfo):
         tensor_info_of(info.ndim, info.dtype, where)(value)
         if info.shape is not None:
-            _match_dims(info.shape, value._array.shape, value, where, symbols, heap)
+            _match_dims(info.shape, value.array.shape, value, where, symbols, heap)
     elif isinstance(info, ShapeInfo):
         shape_info_of(info.ndim, where)(value)
         if info.values is not None:

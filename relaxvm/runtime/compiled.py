@@ -262,7 +262,7 @@ class CompiledProgram:
         return self._kept(self._linked[f].ops[pc].function)
 
     def _data(self, rest: str) -> int:
-        array = self._operand(rest)._array
+        array = self._operand(rest).array
         self._kept(array)
         return address_of_data(array)
 

@@ -76,7 +76,7 @@ class NativeFrame:
             if type(value) is Storage:
                 data, holder = address_of_data(value.raw) + value.start, value.raw
             else:
-                data, holder = address_of_data(value._array), value._array
+                data, holder = address_of_data(value.array), value.array
             self.words[word], self.words[word + 1] = data, id(value)
             self.words[word + 2] = id(holder)
             del value, holder
@@ -87,7 +87,7 @@ class NativeFrame:
         position = layout.watch
         for register in plan.watched:
             value = self.registers[register]
-            memory = value.raw if type(value) is Storage else value._array
+            memory = value.raw if type(value) is Storage else value.array
             for one in (value, memory):
                 self.words[position] = id(one)
                 position += 2

@@ -90,8 +90,8 @@ def constant_key(value: Any) -> object:
     if value.nbytes > _HASHED_BYTES:
         return (kind, id(value))
     if value.dtype.is_string:
-        return (kind, value.shape, *value._array.reshape(-1))
-    content = np.ascontiguousarray(value._array).tobytes()
+        return (kind, value.shape, *value.array.reshape(-1))
+    content = np.ascontiguousarray(value.array).tobytes()
     return (kind, value.dtype, value.shape, hashlib.blake2b(content, digest_size=16).digest())
 
 
@@ -132,7 +132,7 @@ def constant_to_plain(value: Any) -> list[Any]:
     """
     kind = _KINDS[type(value)]
     if is_strings(value):
-        return ["strings", list(value.shape), value._array.reshape(-1).tolist()]
+        return ["strings", list(value.shape), value.array.reshape(-1).tolist()]
     if kind == "tensor":
         return [kind, str.__str__(value.dtype), list(value.shape)]
     if kind == "shape":
@@ -151,7 +151,7 @@ def is_strings(value: Any) -> bool:
 
 def tensor_data(value: NDArray) -> np.ndarray:
     """The bytes of a tensor as the file stores them: C order, little-endian."""
-    flat = np.ascontiguousarray(value._array).reshape(-1)
+    flat = np.ascontiguousarray(value.array).reshape(-1)
     stored: np.ndarray = flat.astype(flat.dtype.newbyteorder("<"), copy=False)
     return stored.view(np.uint8)
 

@@ -37,7 +37,7 @@ def taken(info: FunctionInfo, args: Sequence[Any], converted: Sequence[Any]) -> 
     def own(leaf: Any) -> Any:
         if type(leaf) is not NDArray:
             return leaf
-        array = leaf._array
+        array = leaf.array
         if times[id(leaf)] > 1:
             several.add(id(leaf))
         if id(leaf) in several or not _writable(array) or not held_once(array):
@@ -48,7 +48,7 @@ def taken(info: FunctionInfo, args: Sequence[Any], converted: Sequence[Any]) -> 
         """What is not donated here may be donated elsewhere."""
         if id(leaf) not in several:
             return leaf
-        return wrap_unchecked(leaf._array, leaf.dtype, leaf.device)
+        return wrap_unchecked(leaf.array, leaf.dtype, leaf.device)
 
     result = list(converted)
     for i in info.donated:

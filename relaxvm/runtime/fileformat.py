@@ -143,7 +143,7 @@ def without_contents(program: Program) -> bytes:
     machine code of its functions depends.
     """
     constants = [
-        [*constant_to_plain(c), bool(c._array.flags.c_contiguous)]
+        [*constant_to_plain(c), bool(c.array.flags.c_contiguous)]
         if type(c) is NDArray
         else constant_to_plain(c)
         for c in program.constants

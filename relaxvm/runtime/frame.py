@@ -148,7 +148,7 @@ def _counts(registers: list[Any], plan: Plan) -> list[int]:
     counts: list[int] = []
     for place in plan.watched:
         value = registers[place]
-        memory = value.raw if type(value) is Storage else value._array
+        memory = value.raw if type(value) is Storage else value.array
         counts += (sys.getrefcount(value), sys.getrefcount(memory))
     return counts
 

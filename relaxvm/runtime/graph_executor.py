@@ -108,7 +108,7 @@ class GraphExecutor:
         self._borrowed: set[int] = set()
         linked = self.lib.params
         for name in [n for n in self._names if n in linked]:
-            memory = linked[name]._array.view()
+            memory = linked[name].array.view()
             memory.flags.writeable = False
             self.set_input_zero_copy(name, wrap_unchecked(memory, linked[name].dtype))
             self._loaded.add(name)
@@ -206,7 +206,7 @@ class GraphExecutor:
             raise VMValueError(
                 f"output {i}: it is the input {self._name(root)}, which nobody writes"
             )
-        if not destination._array.flags.writeable:
+        if not destination.array.flags.writeable:
             raise VMValueError(f"output {i}: the array is read-only")
         self._replace(k, destination, f"output {i}")
 
@@ -220,7 +220,7 @@ class GraphExecutor:
             raise VMValueError(f"{what}: wanted shape {wanted.shape}, got {storage.shape}{gaps}")
         values = self.graph.values
         changed = {
-            j: storage._array.reshape(values[j].shape)
+            j: storage.array.reshape(values[j].shape)
             for j in range(len(values))
             if values[j].root == values[k].root
         }
@@ -477,7 +477,7 @@ def _check_kernel(node: Node, info: KernelInfo, values: Sequence[Value]) -> None
 
 
 def _copy(source: NDArray, target: NDArray) -> None:
-    target._array[...] = source._array
+    target.array[...] = source.array
 
 
 def _packed(node: Node, lib: Module) -> Callable[..., None]:
@@ -531,7 +531,7 @@ def _place(index: Any, among: Iterable[Any], what: str) -> int:
 
 def _into(out: Any, result: NDArray) -> Any:
     target = as_ndarray(out)
-    if not np.may_share_memory(target._array, memory_of(out)[0]):
+    if not np.may_share_memory(target.array, memory_of(out)[0]):
         raise VMTypeError("out: wanted an array that can be written as it is: native and aligned")
     target.copyfrom(result)
     return out

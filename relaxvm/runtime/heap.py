@@ -99,7 +99,7 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
 
     def match(value: Any, heap: ShapeHeap) -> None:
         if type(value) is NDArray:
-            shape: Any = value._array.shape
+            shape: Any = value.array.shape
         elif isinstance(value, tuple):
             shape = value
         else:

@@ -42,10 +42,10 @@ class VMInstrumentReturnKind(IntEnum):
 
 def contiguous(array: NDArray) -> NDArray:
     """`array`, or a C-contiguous copy if it has gaps: programs see only contiguous arrays."""
-    if array._array.flags.c_contiguous:
+    if array.array.flags.c_contiguous:
         return array
     try:
-        copied = np.ascontiguousarray(array._array)
+        copied = np.ascontiguousarray(array.array)
     except MemoryError as error:
         raise LimitError(f"cannot copy an array with gaps into one without: {error}") from None
     return wrap_unchecked(copied, array.dtype, array.device)

@@ -152,9 +152,9 @@ class _Bound:
         self._originals: dict[int, np.ndarray] = {}
         for i, converted in enumerate(self._given):
             if type(converted) is NDArray:
-                memory = converted._array if converted is args[i] else memory_of(args[i])[0]
-                shared = np.may_share_memory(memory, converted._array)
-                self._originals[i] = converted._array if shared else memory
+                memory = converted.array if converted is args[i] else memory_of(args[i])[0]
+                shared = np.may_share_memory(memory, converted.array)
+                self._originals[i] = converted.array if shared else memory
         if self._copied():
             self._check_targets()
 
@@ -186,7 +186,7 @@ class _Bound:
 
     def _copied(self) -> list[int]:
         """The tensors of which the kernel was given a copy."""
-        return [i for i, o in self._originals.items() if o is not self._given[i]._array]
+        return [i for i, o in self._originals.items() if o is not self._given[i].array]
 
     def _check_targets(self) -> None:
         """Refuse what cannot go through copies: read-only outputs, and memory that is shared.
@@ -205,7 +205,7 @@ class _Bound:
     def _copy_back(self) -> None:
         for i in self._copied():
             if self._info.params[i].written:
-                self._originals[i][...] = self._given[i]._array
+                self._originals[i][...] = self._given[i].array
 
 
 def _as_tensor(info: KernelInfo, i: int, arg: object) -> NDArray:

@@ -175,7 +175,7 @@ def _rows(cache: KVCache, value: object, what: str) -> np.ndarray:
         raise VMTypeError(f"{cache._named(what)}: wanted a tensor, got {got(value)}")
     if value.dtype is not cache.dtype:
         raise VMTypeError(f"{cache._named(what)}: wanted dtype {cache.dtype}, got {got(value)}")
-    array = value._array
+    array = value.array
     if array.ndim != len(row) + 1 or array.shape[1:] != row:
         wanted = ", ".join(["n", *map(str, row)])
         raise VMValueError(f"{cache._named(what)}: wanted rows of ({wanted}), got {got(value)}")
@@ -198,7 +198,7 @@ def create(
         raise VMTypeError(f"{what}: wanted a tensor to begin with, got {got(init)}")
     if not isinstance(shape, tuple) or not all(type(d) is int and d >= 0 for d in shape):
         raise VMTypeError(f"{what}: wanted a shape to reserve, got {got(shape)}")
-    array = init._array
+    array = init.array
     if not 1 <= len(shape) <= MAX_NDIM or array.shape[1:] != shape[1:] or array.ndim != len(shape):
         raise VMValueError(
             f"{what}: wanted a shape of one axis more than a row has, with the rows' shape, "

@@ -67,12 +67,12 @@ def fill(out: Any, values: np.ndarray, what: str) -> None:
         raise VMTypeError(f"{what}: out: wanted a tensor, got {type(out).__name__}")
     if out.shape != values.shape:
         raise VMValueError(f"{what}: out: wanted shape {values.shape}, got {out.shape}")
-    if not out._array.flags.writeable:
+    if not out.array.flags.writeable:
         raise VMValueError(f"{what}: out: is read-only")
     if out.dtype.kind == "bfloat":
-        out._array[...] = float32_to_bfloat16(values).reshape(values.shape)
+        out.array[...] = float32_to_bfloat16(values).reshape(values.shape)
     else:
-        out._array[...] = values
+        out.array[...] = values
 
 
 def result_of(values: np.ndarray, dtype: Any = None) -> NDArray:

@@ -54,19 +54,20 @@ class NDArray:
 
     dtype    `DataType` of the elements
     device   where it lives
-    _array   an exact `np.ndarray`, native byte order, element-aligned, any strides; native code
-             reads this slot
+    array    the memory as numpy sees it, bits for a dtype that numpy lacks: an exact `np.ndarray`,
+             native byte order, element-aligned, any strides. Native code reads this slot, the
+             first in memory by its name.
     """
 
-    __slots__ = ("_array", "dtype", "device", "__weakref__")
+    __slots__ = ("array", "dtype", "device", "__weakref__")
 
-    _array: np.ndarray
+    array: np.ndarray
     dtype: DataType
     device: Device
 
     def __init__(self, data: object, device: Device | None = None, dtype: object = None) -> None:
         copy = array(data, _CPU if device is None else device, dtype)
-        self._array, self.dtype, self.device = copy._array, copy.dtype, copy.device
+        self.array, self.dtype, self.device = copy.array, copy.dtype, copy.device
 
     def __init_subclass__(cls, used_up: bool = False) -> None:
         if not used_up:
@@ -75,28 +76,28 @@ class NDArray:
     @property
     def shape(self) -> tuple[int, ...]:
         """Sizes of the axes."""
-        shape = self._array.shape
+        shape = self.array.shape
         return shape if self.dtype.lanes == 1 else shape[:-1]
 
     @property
     def ndim(self) -> int:
         """Number of axes."""
-        return self._array.ndim - (self.dtype.lanes != 1)
+        return self.array.ndim - (self.dtype.lanes != 1)
 
     @property
     def size(self) -> int:
         """Number of elements."""
-        return self._array.size // self.dtype.lanes
+        return self.array.size // self.dtype.lanes
 
     @property
     def nbytes(self) -> int:
         """Bytes of all elements together."""
-        return self._array.nbytes
+        return self.array.nbytes
 
     @property
     def strides(self) -> tuple[int, ...]:
         """Steps between neighbours along each axis, in bytes."""
-        return self._array.strides[: self.ndim]
+        return self.array.strides[: self.ndim]
 
     def numpy(self) -> np.ndarray:
         """A numpy view of the same memory.
@@ -107,8 +108,8 @@ class NDArray:
         """
         if self.dtype.is_bits:
             extension = extension_dtype(self.dtype)
-            return self._array.view() if extension is None else self._array.view(extension)
-        return self._array.view()
+            return self.array.view() if extension is None else self.array.view(extension)
+        return self.array.view()
 
     def asnumpy(self) -> np.ndarray:
         """A numpy copy (TVM's older name; unlike `numpy`, later writes do not show)."""
@@ -116,7 +117,7 @@ class NDArray:
 
     def item(self) -> Any:
         """The only element, as a Python number. Raises VMValueError unless there is exactly one."""
-        if self._array.size != 1:
+        if self.array.size != 1:
             raise VMValueError(f"wanted an array of one element, got shape {self.shape}")
         return self._values().item()
 
@@ -135,21 +136,21 @@ class NDArray:
         Returns that array.
         """
         if isinstance(target, Device):
-            return wrap_unchecked(aligned_copy(self._array), self.dtype, target)
+            return wrap_unchecked(aligned_copy(self.array), self.dtype, target)
         if not isinstance(target, NDArray):
             raise VMTypeError(f"copyto: wanted an NDArray or a Device, got {type(target).__name__}")
         if target.dtype is not self.dtype:
             raise VMTypeError(
                 f"copyto: wanted a target of dtype {self.dtype}, got {target.dtype}; use astype"
             )
-        target._write(..., self._array, "copyto")
+        target._write(..., self.array, "copyto")
         return target
 
     def copyfrom(self, source: object) -> NDArray:
         """Overwrite with an array-like of the same shape, converting its elements; returns self."""
         values = _as_values(source, self.dtype)
-        if values.shape != self._array.shape:
-            raise VMValueError(f"copyfrom: wanted shape {self._array.shape}, got {values.shape}")
+        if values.shape != self.array.shape:
+            raise VMValueError(f"copyfrom: wanted shape {self.array.shape}, got {values.shape}")
         self._write(..., values, "copyfrom")
         return self
 
@@ -159,7 +160,7 @@ class NDArray:
 
     def is_contiguous(self) -> bool:
         """Whether the elements lie in C order without gaps."""
-        return self._array.flags.c_contiguous
+        return self.array.flags.c_contiguous
 
     def same_as(self, other: object) -> bool:
         """Whether `other` is this very object."""
@@ -184,7 +185,7 @@ class NDArray:
                 f"{what} needs {size} bytes; the {self.dtype} array of shape {self.shape} has "
                 f"{self.nbytes}"
             )
-        part = self._array.reshape(-1).view(np.uint8)[start : start + size].view(storage)
+        part = self.array.reshape(-1).view(np.uint8)[start : start + size].view(storage)
         if size and not part.flags.aligned:
             raise VMValueError(f"{what}: is not at a multiple of {storage.alignment} bytes")
         return wrap_unchecked(part.reshape(sizes), wanted, self.device)
@@ -197,16 +198,16 @@ class NDArray:
         """
         if self.dtype.is_bits:
             # `asarray`: arithmetic on an array without axes gives a numpy scalar.
-            return np.asarray(bits_to_values(self._array, self.dtype))
-        return self._array
+            return np.asarray(bits_to_values(self.array, self.dtype))
+        return self.array
 
     def _write(self, key: Any, storage: np.ndarray, what: str) -> None:
-        if not self._array.flags.writeable:
+        if not self.array.flags.writeable:
             raise VMValueError(f"{what}: the array is read-only; copy it first with copyto(device)")
-        if what != "item" and storage.shape != self._array.shape:
-            raise VMValueError(f"{what}: wanted shape {self._array.shape}, got {storage.shape}")
+        if what != "item" and storage.shape != self.array.shape:
+            raise VMValueError(f"{what}: wanted shape {self.array.shape}, got {storage.shape}")
         try:
-            self._array[key] = storage
+            self.array[key] = storage
         except ValueError as error:
             raise VMValueError(f"{what}: {error}") from None
 
@@ -236,7 +237,7 @@ class NDArray:
             raise BufferError(
                 f"cannot export to DLPack device {dl_device}: the array is on {self.device}"
             )
-        source = self._array.copy() if copy else self._array
+        source = self.array.copy() if copy else self.array
         if self.dtype.bits in (2, 4):
             raise BufferError(f"DLPack packs {self.dtype}; astype it first, or view it as uint8")
         # numpy exports no bfloat16, no 8-bit floats and, before 1.25, no bool: export bits and say
@@ -259,7 +260,7 @@ class NDArray:
 
     def __getitem__(self, key: Any) -> NDArray:
         """Part of the array, as numpy indexes (a view where numpy gives one)."""
-        part = self._array[_plain_key(key)]
+        part = self.array[_plain_key(key)]
         if type(part) is not np.ndarray:
             part = np.asarray(part)
         return wrap_unchecked(part, self.dtype, self.device)
@@ -268,9 +269,9 @@ class NDArray:
         self._write(_plain_key(key), _as_values(value, self.dtype), "item")
 
     def __len__(self) -> int:
-        if not self._array.ndim:
+        if not self.array.ndim:
             raise VMTypeError("an array without axes has no length")
-        return len(self._array)
+        return len(self.array)
 
     def __iter__(self) -> Iterator[NDArray]:
         for i in range(len(self)):
@@ -286,7 +287,7 @@ class NDArray:
         return bool(self.item())
 
     def __index__(self) -> int:
-        if not (self.dtype.is_int and self._array.ndim == 0):
+        if not (self.dtype.is_int and self.array.ndim == 0):
             raise VMTypeError(
                 f"only an integer array without axes is an index, got {self._summary()}"
             )
@@ -302,23 +303,23 @@ class NDArray:
         return (
             _restore,
             (
-                np.ascontiguousarray(self._array).reshape(self._array.shape),
+                np.ascontiguousarray(self.array).reshape(self.array.shape),
                 str(self.dtype),
                 self.device,
             ),
         )
 
     def __copy__(self) -> NDArray:
-        return wrap_unchecked(aligned_copy(self._array), self.dtype, self.device)
+        return wrap_unchecked(aligned_copy(self.array), self.dtype, self.device)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NDArray:
         return self.__copy__()
 
 
 def wrap_unchecked(storage: np.ndarray, dtype: DataType, device: Device = _CPU) -> NDArray:
-    """An NDArray around `storage`, trusting the caller about what NDArray says of `_array`."""
+    """An NDArray around `storage`, trusting the caller about what NDArray says of it."""
     wrapped = _new(NDArray)
-    wrapped._array = storage
+    wrapped.array = storage
     wrapped.dtype = dtype
     wrapped.device = device
     return wrapped
@@ -340,7 +341,7 @@ def _used_up(message: str) -> Any:
     def refuse(array: NDArray) -> np.ndarray:
         raise VMValueError(message)
 
-    members = {"__slots__": (), "_array": property(refuse), "__repr__": lambda array: message}
+    members = {"__slots__": (), "array": property(refuse), "__repr__": lambda array: message}
     return types.new_class(
         "UsedUpNDArray", (NDArray,), {"used_up": True}, lambda body: body.update(members)
     )
@@ -351,7 +352,7 @@ def root_of(array: Any) -> np.ndarray:
     base = array.base
     while type(base) is np.ndarray or type(base) is NDArray:
         # Machine code makes views whose base is the NDArray they look into.
-        array = base._array if type(base) is NDArray else base
+        array = base.array if type(base) is NDArray else base
         base = array.base
     return array
 
@@ -372,7 +373,7 @@ def _numpy_speaks_dlpack_1() -> bool:
 
 def _plain_key(key: Any) -> Any:
     if type(key) is NDArray:
-        return key._array
+        return key.array
     if type(key) is tuple:
         return tuple(_plain_key(k) if type(k) is NDArray else k for k in key)
     return key
@@ -419,16 +420,16 @@ def array(
                     f"array: wanted a last axis of the {wanted.lanes} lanes of {wanted}, got shape "
                     f"{elements.shape}"
                 )
-            return wrap_unchecked(elements._array, wanted, device)
+            return wrap_unchecked(elements.array, wanted, device)
         return wrap_unchecked(aligned_copy(_as_values(data, wanted)), wanted, device)
     if _is_array(data):
         source = as_ndarray(data)
-        return wrap_unchecked(aligned_copy(source._array), source.dtype, device)
+        return wrap_unchecked(aligned_copy(source.array), source.dtype, device)
     values = _numbers(data)
     if values.dtype == np.float64 and not hasattr(data, "__array__"):
         values = values.astype(np.float32)
     source = as_ndarray(values)
-    return wrap_unchecked(aligned_copy(source._array), source.dtype, device)
+    return wrap_unchecked(aligned_copy(source.array), source.dtype, device)
 
 
 tensor = array
@@ -469,7 +470,7 @@ def _as_values(data: object, wanted: DataType) -> np.ndarray:
         if source.dtype is wanted or (
             wanted.kind == "bfloat" and source.dtype == "uint16" and type(data) is not NDArray
         ):
-            return source._array
+            return source.array
         return _converted(source._values(), wanted)
     values = _numbers(data)
     if wanted.is_int and values.size and values.dtype.kind in "iu":
@@ -532,7 +533,7 @@ def memory_of(x: object) -> tuple[np.ndarray, DataType]:
     if type(x) is np.ndarray:
         return _numbers_in(x)
     if isinstance(x, NDArray):
-        return x._array.view(), x.dtype
+        return x.array.view(), x.dtype
     if isinstance(x, np.ma.MaskedArray):
         raise VMTypeError(
             "wanted an array, got a masked array, whose mask would be lost; use x.filled(value)"
@@ -571,7 +572,7 @@ def from_numpy(x: np.ndarray) -> NDArray:
     Never copies: raises VMValueError where `as_ndarray` would have to.
     """
     view = as_ndarray(x)
-    if isinstance(x, np.ndarray) and not np.may_share_memory(view._array, x) and x.size:
+    if isinstance(x, np.ndarray) and not np.may_share_memory(view.array, x) and x.size:
         raise VMValueError(
             f"wanted a native, aligned array, got dtype {x.dtype.str} aligned={x.flags.aligned}; "
             "copy it with array(x)"
@@ -584,7 +585,7 @@ def from_dlpack(x: object) -> NDArray:
     if isinstance(x, np.ndarray):
         return from_numpy(x)
     if isinstance(x, NDArray):
-        return wrap_unchecked(x._array.view(), x.dtype, x.device)
+        return wrap_unchecked(x.array.view(), x.dtype, x.device)
     if not hasattr(x, "__dlpack__") and not is_capsule(x):
         raise VMTypeError(f"from_dlpack: wanted an object with __dlpack__, got {type(x).__name__}")
     storage, dtype = view_of_dlpack(x)

@@ -105,7 +105,7 @@ class Destination:
         Nothing is copied unless all of it fits.
         """
         written = [(place, _fitting(place, value)) for place in self._places]
-        targets = [(p.memory, value._array) for p, value in written if p.memory is not None]
+        targets = [(p.memory, value.array) for p, value in written if p.memory is not None]
         memories = [memory for memory, _ in targets]
         sources = [source for _, source in targets]
         # A result may be an argument, over which another result is written first.
@@ -141,7 +141,7 @@ def _arrays_in(values: Sequence[Any]) -> list[np.ndarray] | None:
     known = (NDArray, ShapeTuple, int, float, bool, NoneType)
     if any(type(leaf) not in known for leaf in leaves):
         return None
-    return [leaf._array for leaf in leaves if type(leaf) is NDArray]
+    return [leaf.array for leaf in leaves if type(leaf) is NDArray]
 
 
 def _in_place(memory: np.ndarray, near: list[np.ndarray]) -> bool:

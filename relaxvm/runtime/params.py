@@ -123,4 +123,4 @@ def _parts(params: Mapping[str, Any]) -> Iterator[bytes]:
             *(_ARRAY, 0, 1, 0, len(shape), code, dtype.bits, dtype.lanes),
             *(*shape, math.prod(shape) * dtype.itemsize),
         )
-        yield np.ascontiguousarray(array._array).tobytes()
+        yield np.ascontiguousarray(array.array).tobytes()

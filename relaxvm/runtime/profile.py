@@ -180,7 +180,7 @@ class Recorder:
 
     def _cost(self, info: KernelInfo, operands: Sequence[Any]) -> tuple[int, float | None]:
         """Bytes moved and operations of one call."""
-        shapes = tuple(a._array.shape if type(a) is NDArray else a for a in operands)
+        shapes = tuple(a.array.shape if type(a) is NDArray else a for a in operands)
         key = (info.name, shapes)
         known = self._costs.get(key)
         if known is None:
@@ -431,7 +431,7 @@ def _moved_bytes(info: KernelInfo, operands: Sequence[Any]) -> int:
     places that data says, as many elements as are written.
     """
     tensors = [
-        (param, value._array)
+        (param, value.array)
         for param, value in zip(info.params, operands)
         if type(value) is NDArray
     ]
@@ -453,7 +453,7 @@ def _operations(info: KernelInfo, operands: Sequence[Any]) -> float | None:
         if param.kind == "scalar":
             symbols[param.name] = value
         elif type(value) is NDArray:
-            for dim, size in zip(param.shape, value._array.shape):
+            for dim, size in zip(param.shape, value.array.shape):
                 name = is_symbol(dim)
                 if name is not None:
                     symbols.setdefault(name, size)

@@ -37,7 +37,7 @@ def broadcast_shape(*shapes: object) -> ShapeTuple:
 
 
 def _stride(x: NDArray, axis: int) -> int:
-    array = x._array
+    array = x.array
     return int(array.strides[axis] // max(1, array.itemsize))
 
 

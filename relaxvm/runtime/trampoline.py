@@ -1,7 +1,7 @@
 """Calling a kernel wrapper from Python with the least work: one native function for all kernels.
 
 The fast path is a C function made at run time (`METH_FASTCALL`, through `PyCFunction_NewEx`). Its
-`self` is a bytes object, the entry record below; it reads NDArray's `_array` slot and the numpy
+`self` is a bytes object, the entry record below; it reads NDArray's `array` slot and the numpy
 array header directly, fills the wrapper's argument structs on the stack and calls it. Every offset
 it uses is compared with ground truth on live objects before first use; where one differs (another
 interpreter, a free-threaded build, a future numpy) the generic path through ctypes serves with the
@@ -175,7 +175,7 @@ def _array_problem(array: np.ndarray) -> str | None:
     if chr(peek(descr + pyabi.DESCR_BYTEORDER, ctypes.c_uint8)) != array.dtype.byteorder:
         return "the layout of numpy dtypes is not as expected"
     ours = object.__new__(NDArray)
-    ours._array, ours.dtype = array, _BFLOAT16
+    ours.array, ours.dtype = array, _BFLOAT16
     slots = [
         peek(id(ours) + offset, ctypes.c_void_p)
         for offset in (pyabi.OB_TYPE, pyabi.SLOT_ARRAY, pyabi.SLOT_DTYPE)
@@ -341,7 +341,7 @@ def make_generic_call(
 
 def _array_of(value: object, kind: int, dtype: DataType) -> np.ndarray | None:
     if dtype.is_byte:
-        return value._array if type(value) is NDArray and value.dtype is dtype else None
+        return value.array if type(value) is NDArray and value.dtype is dtype else None
     if type(value) is NDArray:
         if (
             value.dtype is _BFLOAT16
@@ -349,7 +349,7 @@ def _array_of(value: object, kind: int, dtype: DataType) -> np.ndarray | None:
             else kind == layout.TENSOR_BF16 and value.dtype is not _BFLOAT16
         ):
             return None
-        return value._array
+        return value.array
     if type(value) is np.ndarray and kind != layout.TENSOR_BF16 and value.dtype.isnative:
         return value
     return None

@@ -119,7 +119,7 @@ class VirtualMachine(RelayCalls):
             self, self.executable, self.kernels or {}, functions, reuse_memory
         )
         self._constant_roots = frozenset(
-            id(root_of(value._array))
+            id(root_of(value.array))
             for value in self.executable.constants
             if type(value) is NDArray
         )
@@ -234,8 +234,8 @@ class VirtualMachine(RelayCalls):
     def _own(self, value: Any) -> Any:
         """A result that shares no memory with the program's constants."""
         if type(value) is NDArray:
-            if id(root_of(value._array)) in self._constant_roots:
-                return wrap_unchecked(value._array.copy(), value.dtype, value.device)
+            if id(root_of(value.array)) in self._constant_roots:
+                return wrap_unchecked(value.array.copy(), value.dtype, value.device)
             return value
         return map_leaves(value, self._own) if type(value) is tuple else value
 

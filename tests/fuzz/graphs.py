@@ -123,7 +123,7 @@ class Outside:
         return x
 
     def square(self, x, out):
-        x, out = (getattr(a, "_array", a) for a in (x, out))
+        x, out = (getattr(a, "array", a) for a in (x, out))
         np.multiply(x, x, out=out)
 
     def check(self):

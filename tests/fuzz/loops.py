@@ -131,7 +131,7 @@ def run_machine(fn: tir.PrimFunc, args: list, rebuilt: bool) -> None:
     Module(section, trusted=True)["main"](*ready)
     for a, r in zip(args, ready):
         if isinstance(r, NDArray):
-            a[...] = r._array
+            a[...] = r.array
 
 
 def same(wanted: list, got: list, fn: tir.PrimFunc, exact: bool) -> None:

@@ -65,8 +65,8 @@ def double(x: NDArray, *rest: Any) -> Any:
 
 def fill(*given: Any) -> None:
     """An extern that writes into its last argument."""
-    if given and type(given[-1]) is NDArray and given[-1]._array.flags.writeable:
-        given[-1]._array[...] = len(given)
+    if given and type(given[-1]) is NDArray and given[-1].array.flags.writeable:
+        given[-1].array[...] = len(given)
 
 
 EXTERNS = {"env.double": double, "env.fill": fill, "env.same": lambda x: x}

@@ -117,7 +117,7 @@ def kernels_of(mod):
         if isinstance(fn, PrimFunc):
 
             def run(*args, fn=fn):
-                interpret(fn, *[a._array if hasattr(a, "_array") else a for a in args], module=mod)
+                interpret(fn, *[a.array if hasattr(a, "array") else a for a in args], module=mod)
 
             found[gv.name_hint] = run
     return found

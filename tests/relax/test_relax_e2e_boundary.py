@@ -388,7 +388,7 @@ def test_results_own_their_memory(vms):
             np.testing.assert_array_equal(result.numpy(), A + i + B[::2, None])
         for i, first in enumerate(results):
             assert not any(np.shares_memory(first.numpy(), r.numpy()) for r in results[i + 1 :])
-        assert all(r._array.ctypes.data % 64 == 0 for r in results)
+        assert all(r.array.ctypes.data % 64 == 0 for r in results)
         assert all(r.numpy().flags.writeable for r in results)
 
 

@@ -622,7 +622,7 @@ def test_packed_function_that_keeps_its_argument_keeps_its_value():
 
 def test_dps_packed_functions():
     def relu(x, out):
-        np.maximum(x._array, 0, out=out._array)
+        np.maximum(x.array, 0, out=out.array)
 
     x, b = Var("x", tensor((3,))), Body()
     y = b(relax.call_dps_packed("t.relu", (x,), tensor((3,))))

@@ -245,7 +245,7 @@ def test_storages_are_aligned_and_bounded():
         assert type(storage) is Storage
         if size:
             view = call("alloc_tensor", storage, 0, (size,), DataType("uint8"))
-            assert view._array.ctypes.data % 64 == 0
+            assert view.array.ctypes.data % 64 == 0
     assert call("alloc_storage", ShapeTuple([3, 5])).size_bytes == 15
     for size in (-1, 1 << 60, (1 << 30, 1 << 30), (-1,)):
         with pytest.raises(VMValueError, match="wanted a size"):
@@ -264,12 +264,12 @@ def test_tensors_share_their_storage_within_its_bounds():
     storage = call("alloc_storage", 32, 0, F32, "global")
     a = call("alloc_tensor", storage, 0, (2, 2), F32)
     b = call("alloc_tensor", storage, 8, (6,), F32)
-    a._array[...] = 1
-    b._array[...] = 2
+    a.array[...] = 1
+    b.array[...] = 2
     np.testing.assert_array_equal(a.numpy(), [[1, 1], [2, 2]])
     assert call("alloc_tensor", storage, 32, (0, 7), F32).shape == (0, 7)
     bits = call("alloc_tensor", storage, 2, (3,), DataType("bfloat16"))
-    assert (bits.dtype, bits._array.dtype) == ("bfloat16", np.uint16)
+    assert (bits.dtype, bits.array.dtype) == ("bfloat16", np.uint16)
     for offset, shape, message in (
         (0, (9,), "needs 36 bytes, the storage has 32"),
         (4, (8,), "needs 36 bytes"),

@@ -68,7 +68,7 @@ def doubled():
 
 
 def twice(x, out):
-    out._array[...] = x._array * 2
+    out.array[...] = x.array * 2
 
 
 def both(ex, functions, **options):
@@ -135,7 +135,7 @@ def test_results_share_no_memory_with_later_calls():
         first = vm["main"](np.ones(4, "float32"))
         second = vm["main"](np.full(4, 3, "float32"))
         assert [r.numpy()[0] for r in (*first, *second)] == [4.0, 8.0, 12.0, 24.0]
-        assert all(type(r) is NDArray and r._array.flags.writeable for r in first)
+        assert all(type(r) is NDArray and r.array.flags.writeable for r in first)
 
 
 def test_an_extern_that_fails_leaves_nothing_behind():
@@ -147,7 +147,7 @@ def test_an_extern_that_fails_leaves_nothing_behind():
     for functions in ({"env.twice": twice}, {"env.twice": fails}):
         vm = VirtualMachine(constant_sizes(), functions=functions)
         call = vm["main"]
-        before = sys.getrefcount(x), sys.getrefcount(x._array)
+        before = sys.getrefcount(x), sys.getrefcount(x.array)
 
         def work(call=call):
             for _ in range(300):
@@ -158,7 +158,7 @@ def test_an_extern_that_fails_leaves_nothing_behind():
 
         # The smallest object has 16 bytes.
         assert growth(work) < 300 * 16
-        assert (sys.getrefcount(x), sys.getrefcount(x._array)) == before
+        assert (sys.getrefcount(x), sys.getrefcount(x.array)) == before
 
 
 WRONG = [
@@ -218,7 +218,7 @@ def test_results_are_computed_right_in_the_memory_given():
     seen = []
 
     def looks(x, out):
-        seen.append(out._array.ctypes.data)
+        seen.append(out.array.ctypes.data)
         twice(x, out)
 
     vm = VirtualMachine(one_result(), functions={"env.twice": looks})
@@ -226,7 +226,7 @@ def test_results_are_computed_right_in_the_memory_given():
     for target in (np.zeros(4, "float32"), array(np.zeros(4, "float32"))):
         assert vm["main"](x, out=target) is target
         assert np.asarray(target).tolist() == [0.0, 2.0, 4.0, 6.0]
-        place = target._array if type(target) is NDArray else target
+        place = target.array if type(target) is NDArray else target
         assert seen[-1] == place.ctypes.data
     # Memory that is read is not written over: the result takes a detour.
     assert vm["main"](x, out=x) is x

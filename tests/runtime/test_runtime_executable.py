@@ -59,7 +59,7 @@ def edited(change, ex=None, **options) -> bytes:
 def same_value(a, b) -> bool:
     if type(a) is NDArray:
         same = a.dtype is b.dtype and a.shape == b.shape
-        return same and a._array.tobytes() == b._array.tobytes()
+        return same and a.array.tobytes() == b.array.tobytes()
     return type(a) is type(b) and a == b
 
 
@@ -122,7 +122,7 @@ def test_tensor_data_is_aligned_in_the_file_and_in_memory(tmp_path):
     for loaded in (load(data), load(path), load(path, mmap=True)):
         for constant, tensor in zip(loaded.constants, tensors):
             np.testing.assert_array_equal(constant.numpy(), tensor)
-            assert constant._array.ctypes.data % 64 == 0 or not tensor.size
+            assert constant.array.ctypes.data % 64 == 0 or not tensor.size
 
 
 def test_mapped_constants_are_read_only_and_others_are_not(tmp_path):
@@ -132,7 +132,7 @@ def test_mapped_constants_are_read_only_and_others_are_not(tmp_path):
     for loaded, writeable in ((mapped, False), (copied, True)):
         tensors = [value for value in loaded.constants if type(value) is NDArray and value.size]
         assert tensors
-        assert all(value._array.flags.writeable is writeable for value in tensors)
+        assert all(value.array.flags.writeable is writeable for value in tensors)
     vm = VirtualMachine(mapped, functions=EXTERNS)
     x = np.ones((2, 4), "float32")
     np.testing.assert_array_equal(vm["main"](x).numpy(), x * np.arange(4) * 1.5)

@@ -43,7 +43,7 @@ def program():
 
 
 def twice(x, out):
-    out._array[...] = x._array * 2
+    out.array[...] = x.array * 2
 
 
 def machine(program, last=lambda x: x.numpy().copy(), seen=lambda x: None):

@@ -108,7 +108,7 @@ def test_reference_counts_are_as_before(kernels):
     big, real = 2**62 + 1, 1.5e300
     outs = nd.empty((len(SCALARS),), "int64")
     scalars = [True, -5, 2**31 - 1, big, 200, 2**63 + 5, real, real, 7]
-    watched = [x, y, out, x._array, out._array, big, real, outs, scalars[5], None, True]
+    watched = [x, y, out, x.array, out.array, big, real, outs, scalars[5], None, True]
     calls = [
         (add, (x, y, out)),
         (add, (x, y)),
@@ -204,7 +204,7 @@ def test_the_raw_entry_takes_plain_numbers_only(kernels, position, bad):
 def test_the_wrapper_sees_numpys_own_header(kernels, array):
     out = nd.empty((7,), "int64")
     seen = nd.as_ndarray(array)
-    for given_, flags in ((array, array.flags), (seen, seen._array.flags)):
+    for given_, flags in ((array, array.flags), (seen, seen.array.flags)):
         assert kernels["describe"].call(given_, out) is None
         (d0, d1), (s0, s1) = array.shape, array.strides
         assert out.tolist() == [2, 12, flags.num, d0, s0, d1, s1]

@@ -40,10 +40,10 @@ class Producer:
 
 
 def assert_invariant(x: NDArray) -> None:
-    assert type(x._array) is np.ndarray
-    assert x._array.dtype == nd.numpy_storage_dtype(x.dtype)
-    assert x._array.dtype.isnative
-    assert x._array.flags.aligned
+    assert type(x.array) is np.ndarray
+    assert x.array.dtype == nd.numpy_storage_dtype(x.dtype)
+    assert x.array.dtype.isnative
+    assert x.array.flags.aligned
     assert type(x.dtype) is DataType
     assert type(x.device) is Device
 
@@ -132,7 +132,7 @@ def test_an_array_holds_a_copy_of_numpy_data(dtype):
 @pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 0, 2), (7, 5)])
 def test_storage_is_aligned_to_64_bytes(shape):
     for made in (nd.empty(shape, "float64"), nd.array(np.ones(shape, "int8"))):
-        assert made._array.ctypes.data % 64 == 0
+        assert made.array.ctypes.data % 64 == 0
         assert made.shape == shape
         assert made.is_contiguous()
         assert_invariant(made)
@@ -230,11 +230,11 @@ def test_a_numpy_array_is_seen_without_a_copy():
 def test_nobody_else_holds_the_array_inside():
     source = np.arange(6, dtype="float32")
     seen = as_ndarray(source)
-    assert seen._array is not source
+    assert seen.array is not source
     given = seen.numpy()
     given.flags.writeable = False
     source.flags.writeable = False
-    assert seen._array.flags.writeable
+    assert seen.array.flags.writeable
     seen[0] = 5
     assert source[0] == 5
 
@@ -253,7 +253,7 @@ def test_nobody_else_holds_the_array_inside():
 def test_any_strides_are_seen_as_they_are(view):
     seen = as_ndarray(view)
     assert seen.strides == view.strides
-    assert not view.size or np.shares_memory(seen._array, view)
+    assert not view.size or np.shares_memory(seen.array, view)
     np.testing.assert_array_equal(seen.numpy(), view)
     assert_invariant(seen)
 
@@ -262,14 +262,14 @@ def test_c_long_long_is_int64():
     assert as_ndarray(np.zeros(2, np.longlong)).dtype == "int64"
     assert_invariant(as_ndarray(np.zeros(2, np.ulonglong)))
     seen = as_ndarray(np.zeros(2, np.longlong))
-    assert seen._array.dtype.num == np.dtype("int64").num
+    assert seen.array.dtype.num == np.dtype("int64").num
 
 
 def test_a_byte_swapped_array_is_copied():
     source = np.arange(4, dtype=np.dtype("float32").newbyteorder())
     seen = as_ndarray(source)
     np.testing.assert_array_equal(seen.numpy(), source)
-    assert not np.shares_memory(seen._array, source)
+    assert not np.shares_memory(seen.array, source)
     assert_invariant(seen)
     with pytest.raises(VMValueError, match="native, aligned"):
         nd.from_numpy(source)
@@ -304,7 +304,7 @@ def test_subclasses_are_seen_as_their_base():
 
     mine = np.arange(4.0).view(Mine)
     assert_invariant(as_ndarray(mine))
-    assert np.shares_memory(as_ndarray(mine)._array, mine)
+    assert np.shares_memory(as_ndarray(mine).array, mine)
 
 
 def test_a_masked_array_is_refused():
@@ -361,7 +361,7 @@ def test_arrays_of_other_things_are_refused_by_name(bad):
 def test_bfloat16_is_rounded_to_nearest_even():
     made = nd.array([1.0, 1.00390625, 1.01171875, float("inf"), float("nan")], dtype="bfloat16")
     assert made.dtype == "bfloat16"
-    assert made._array.tolist() == [0x3F80, 0x3F80, 0x3F82, 0x7F80, 0x7FC0]
+    assert made.array.tolist() == [0x3F80, 0x3F80, 0x3F82, 0x7F80, 0x7FC0]
     assert made.tolist()[:3] == [1.0, 1.0, 1.015625]
     assert_invariant(made)
 
@@ -433,7 +433,7 @@ def test_dlpack_in_shares_memory(source, versioned):
     assert seen.dtype == source.dtype
     np.testing.assert_array_equal(seen.numpy(), source)
     if source.size:
-        assert np.shares_memory(seen._array, source)
+        assert np.shares_memory(seen.array, source)
         source[...] = 0
         assert not seen.numpy().any()
     assert_invariant(seen)
@@ -460,16 +460,16 @@ def test_bfloat16_crosses_dlpack_both_ways():
         seen = as_ndarray(Producer(source, versioned))
         assert seen.dtype == "bfloat16"
         assert seen.tolist() == [1.5, 2.0, -3.0]
-        assert np.shares_memory(seen._array, source._array)
+        assert np.shares_memory(seen.array, source.array)
 
 
 def test_dlpack_out_is_what_numpy_reads():
     x = nd.array([[1.0, 2.0], [3.0, 4.0]])
     back = np.from_dlpack(x)
-    assert np.shares_memory(back, x._array)
+    assert np.shares_memory(back, x.array)
     np.testing.assert_array_equal(back, [[1, 2], [3, 4]])
     assert x.__dlpack_device__() == (1, 0)
-    assert not np.shares_memory(nd.from_dlpack(x.__dlpack__(copy=True))._array, x._array)
+    assert not np.shares_memory(nd.from_dlpack(x.__dlpack__(copy=True)).array, x.array)
 
 
 def test_dlpack_of_a_read_only_array_is_refused_or_marked():
@@ -547,8 +547,8 @@ def test_numpy_is_a_view_and_asnumpy_a_copy():
     assert x.tolist() == [9.0, 2.0]
     np.testing.assert_array_equal(np.asarray(x), [9, 2])
     assert np.asarray(x, dtype="int32").tolist() == [9, 2]
-    assert np.shares_memory(np.asarray(x), x._array)
-    assert not np.shares_memory(x.__array__(copy=True), x._array)
+    assert np.shares_memory(np.asarray(x), x.array)
+    assert not np.shares_memory(x.__array__(copy=True), x.array)
     with pytest.raises(ValueError, match="without a copy"):
         x.__array__("int32", copy=False)
 
@@ -559,7 +559,7 @@ def test_copyto_and_copyfrom():
     assert y.tolist() == [1.0, 2.0]
     other = x.copyto(cpu(1))
     assert other.device is cpu(1)
-    assert not np.shares_memory(other._array, x._array)
+    assert not np.shares_memory(other.array, x.array)
     assert y.copyfrom([[3, 4]][0]).tolist() == [3.0, 4.0]
     assert x.to_device(cpu(0)) is x
     assert x.to_device(cpu(1)).device is cpu(1)
@@ -640,7 +640,7 @@ def test_copies_and_pickles_are_equal_and_separate(dtype):
     for other in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
         assert other.dtype is x.dtype
         assert other.tolist() == x.tolist()
-        assert not np.shares_memory(other._array, x._array)
+        assert not np.shares_memory(other.array, x.array)
         assert_invariant(other)
     scalar = pickle.loads(pickle.dumps(nd.array(1).astype(dtype)))
     assert scalar.shape == ()

@@ -59,7 +59,7 @@ def placed(monkeypatch):
         while waiting:
             each = waiting.pop(0)
             waiting[:0] = each if type(each) is tuple else []
-            leaves += [] if type(each) is tuple else [each._array.ctypes.data]
+            leaves += [] if type(each) is tuple else [each.array.ctypes.data]
         found.append(leaves)
         return write(self, value)
 

@@ -539,7 +539,7 @@ def test_errors_of_kernels_are_the_same_in_both_loops():
         vm = machine(ib, **options)
         bits = array(np.array([0x3F80, 0x4000], "uint16"), dtype="bfloat16")
         out = array(np.zeros(2, "uint16"), dtype="bfloat16")
-        np.testing.assert_array_equal(vm["run_copy"](bits, out)._array, bits._array)
+        np.testing.assert_array_equal(vm["run_copy"](bits, out).array, bits.array)
         assert vm["run_echo"](4, np.zeros(9, "int64")).numpy()[3] == 4
         with pytest.raises(VMTypeError, match="copy_bf16"):
             vm["run_copy"](bits, 3)
@@ -571,7 +571,7 @@ def scratch(callee: str, returned: bool = False) -> ExecBuilder:
 
 def test_memory_of_intermediates_is_reused():
     seen = []
-    grant = EXTERNS | {"env.peek": lambda x: seen.append(x._array.ctypes.data)}
+    grant = EXTERNS | {"env.peek": lambda x: seen.append(x.array.ctypes.data)}
     vm = VirtualMachine(scratch("env.peek").get(), functions=grant)
     results = [vm["main"](ones(), i) for i in range(5)]
     assert len(set(seen)) == 1

@@ -147,7 +147,7 @@ def run_both(fn, inputs, output_dtypes, n):
             args = [as_argument(v, d) for d, v in inputs]
             given = [as_argument(o, d) for o, d in zip(outs, output_dtypes)]
             rt["main"](*args, *given)
-            outs = [g._array if isinstance(g, NDArray) else g for g in given]
+            outs = [g.array if isinstance(g, NDArray) else g for g in given]
         else:
             interpret(fn, *[v for _, v in inputs], *outs)
         results.append(outs)

@@ -278,7 +278,7 @@ def f(A: T.Buffer(({n},), "{dtype}"), B: T.Buffer(({n},), "{dtype}"), C: T.Buffe
     interpret(fn, *want)
     given = [as_argument(x, d) for x, d in zip(got, (dtype, dtype, "int32"))]
     build(fn)(*given)
-    np.testing.assert_array_equal(getattr(given[1], "_array", given[1]), want[1])
+    np.testing.assert_array_equal(getattr(given[1], "array", given[1]), want[1])
     np.testing.assert_array_equal(given[2], want[2])
 
 

@@ -141,7 +141,7 @@ def test_alignment():
     crooked = raw[1:].view("float32") if raw.ctypes.data % 4 == 0 else raw[:40].view("float32")
     # The runtime's own arrays are never crooked; the wrapper says so if one gets through.
     made = object.__new__(NDArray)
-    NDArray.__dict__["_array"].__set__(made, crooked)
+    NDArray.__dict__["array"].__set__(made, crooked)
     NDArray.__dict__["dtype"].__set__(made, as_ndarray(f32(1)).dtype)
     NDArray.__dict__["device"].__set__(made, as_ndarray(f32(1)).device)
     kernel = rt.linked["f"]

@@ -117,7 +117,7 @@ def outcomes(machines, name, make):
         args = make()
         try:
             result = vm[f"call_{name}"](*args)
-            found.append((result.dtype, result.shape, result._array.tobytes()))
+            found.append((result.dtype, result.shape, result.array.tobytes()))
         except (VMTypeError, VMValueError) as error:
             found.append((type(error), str(error), tuple(error.__notes__)))
     return found
@@ -299,7 +299,7 @@ def test_constants_that_are_returned_are_copies():
     vm = VirtualMachine(ex)
     assert vm.explain("main").mode == "compiled"
     first = vm["main"]()
-    first._array[...] = 7
+    first.array[...] = 7
     assert vm["main"]().numpy().tolist() == [1.0] * 3
     del vm
     gc.collect()

@@ -320,8 +320,8 @@ class Body(Exits):
             return Real(self.in_context(f"arg:{name}"), hex_double(constant))
         if kind is ShapeTuple and all(extent in _INT64 for extent in constant):
             return Shape(self.in_context(f"arg:{name}"), tuple(constant))
-        if kind is NDArray and constant._array.flags.c_contiguous:
-            array = constant._array
+        if kind is NDArray and constant.array.flags.c_contiguous:
+            array = constant.array
             return Tensor(
                 self.in_context(f"arg:{name}"),
                 dtype=constant.dtype,
