@@ -25,6 +25,7 @@ LIMITS = {
     "modules that mypy excuses": 0,
     "explicit stacks": 57,
     "imports past another room's face": 4,
+    "imports that close a circle": 6,
     "imports of another module's private name": 0,
     "attributes fetched by a made-up name": 0,
     ".kind compared with text": 199,
@@ -99,16 +100,29 @@ def _is_stack_loop(node: ast.AST) -> bool:
     )
 
 
-def _imports():
-    """(path, absolute module, imported name) of every `from … import` in the package."""
+def _imports(at_work: bool = False):
+    """(path, absolute module, imported name) of every `from … import` in the package.
+
+    at_work  leave out what only type checkers read
+    """
     for path, tree in trees().items():
         package = ["relaxvm", *path.split("/")[:-1]]
+        hidden = [node for branch in _of_type_checkers(tree) for node in branch.body]
+        for_types = {id(inner) for node in hidden if at_work for inner in ast.walk(node)}
         for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom):
+            if isinstance(node, ast.ImportFrom) and id(node) not in for_types:
                 base = package[: len(package) - node.level + 1] if node.level else []
                 module = [*base, *(node.module.split(".") if node.module else [])]
                 for alias in node.names:
                     yield path, module, alias.name
+
+
+def _of_type_checkers(tree: ast.Module) -> list[ast.If]:
+    return [
+        node
+        for node in tree.body
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    ]
 
 
 def _is_on_a_face(module: list[str]) -> bool:
@@ -129,6 +143,41 @@ def _deep_imports() -> int:
         and not _is_on_a_face(module)
     }
     return len(modules)
+
+
+def _circles() -> int:
+    """Imports that are put off (`Deferred`) and lead back, and files that are loaded in circles."""
+    loaded: dict[str, set[str]] = {path: set() for path in trees()}
+    for path, module, name in _imports(at_work=True):
+        loaded[path] |= _files_of([*module, name]) or _files_of(module)
+    put_off = [
+        (path, file)
+        for path, tree in trees().items()
+        for branch in _of_type_checkers(tree)
+        for line in branch.orelse
+        for name in re.findall(r'Deferred\("(.*)"\)', ast.unparse(line).replace("'", '"'))
+        for file in _files_of(name.split("."))
+    ]
+    waiting = loaded
+    while ready := {path for path, files in waiting.items() if not files & waiting.keys()}:
+        waiting = {path: files for path, files in waiting.items() if path not in ready}
+    for path, file in put_off:
+        loaded[path].add(file)
+    return len(waiting) + sum(path in _reached(file, loaded) for path, file in put_off)
+
+
+def _files_of(module: list[str]) -> set[str]:
+    name = "/".join(module[1:])
+    return {f"{name}/__init__.py", f"{name}.py"} & trees().keys()
+
+
+def _reached(start: str, imported: dict[str, set[str]]) -> set[str]:
+    reached: set[str] = set()
+    waiting = {start}
+    while waiting:
+        reached |= waiting
+        waiting = set().union(*(imported[path] for path in waiting)) - reached
+    return reached
 
 
 def _private_imports() -> int:
@@ -208,6 +257,7 @@ COUNTERS = {
         _is_stack_loop(node) for tree in trees().values() for node in ast.walk(tree)
     ),
     "imports past another room's face": _deep_imports,
+    "imports that close a circle": _circles,
     "imports of another module's private name": _private_imports,
     "attributes fetched by a made-up name": _made_up_names,
     ".kind compared with text": _kinds_as_text,

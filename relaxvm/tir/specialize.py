@@ -7,12 +7,14 @@ specialize(f, {a: buffer})      A[m, n] becomes the buffer's shape, dtype checke
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..base import TIRError
 from ..ir import BinaryExpr, IntImm, Map, Node, PrimExpr, Var, as_expr, binary, cast
 from ..ir.walk import transform
-from .stmt import Buffer, PrimFunc
+
+if TYPE_CHECKING:
+    from .stmt import Buffer, PrimFunc
 
 
 def specialize(func: PrimFunc, param_map: Mapping[Any, Any]) -> PrimFunc:
@@ -37,7 +39,7 @@ def specialize(func: PrimFunc, param_map: Mapping[Any, Any]) -> PrimFunc:
             _bind(values, param, as_expr(value, param.dtype), f"parameter {param.name}")
             continue
         old = func.buffer_map[param]
-        if not isinstance(value, Buffer):
+        if not isinstance(value, type(old)):
             raise TIRError(
                 f"specialize {name}: parameter {param.name} is a buffer, got {type(value).__name__}"
             )

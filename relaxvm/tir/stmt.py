@@ -32,7 +32,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base import UNKNOWN, DataType, Deferred, Span, TIRError, bfloat16_to_float32, bits_to_values
+from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32, bits_to_values
 from ..base import dtype as as_dtype
 from ..ir import (
     INT32,
@@ -60,15 +60,12 @@ from ..ir import (
     derived,
     node,
 )
+from .flat import flat_buffer, flat_index
+from .specialize import specialize
 
 if TYPE_CHECKING:
     from ..base import DTypeLike
     from ..ir import ScalarLike
-    from . import specialize
-    from .transform import flatten_buffer
-else:
-    flatten_buffer = Deferred("relaxvm.tir.transform.flatten_buffer")
-    specialize = Deferred("relaxvm.tir.specialize")
 
 
 _HANDLE = as_dtype("handle")
@@ -222,11 +219,11 @@ class Buffer(Node):
 
     def offset_of(self, indices: Any) -> list[PrimExpr]:
         """Where an element lies: how many elements after `data`, as the only item."""
-        return [flatten_buffer.flat_index(self, tuple(map(as_expr, _sequence(indices))))]
+        return [flat_index(self, tuple(map(as_expr, _sequence(indices))))]
 
     def get_flattened_buffer(self) -> Buffer:
         """The one-dimensional buffer over the same memory."""
-        return flatten_buffer.flat_buffer(self)
+        return flat_buffer(self)
 
     def access_ptr(
         self,
@@ -1025,7 +1022,7 @@ class PrimFunc(BaseFunc):
 
     def specialize(self, param_map: Any) -> PrimFunc:
         """A copy with the parameters in `param_map` fixed (see `tir.specialize`)."""
-        return specialize.specialize(self, param_map)
+        return specialize(self, param_map)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

@@ -26,6 +26,9 @@ from ...relax.dpl import is_tuple as is_tuple
 from ...relax.dpl import is_tuple_get_item as is_tuple_get_item
 from ...relax.dpl import is_var as is_var
 from ...relax.dpl import wildcard as wildcard
+from ..operator_patterns import SpelledPattern as SpelledPattern
+from ..operator_patterns import any_call as any_call
+from ..operator_patterns import is_op as is_op
 from .expressions import DominatorPattern as DominatorPattern
 from .expressions import IfPattern as IfPattern
 from .expressions import LetPattern as LetPattern
@@ -34,9 +37,6 @@ from .expressions import has_shape as has_shape
 from .expressions import has_type as has_type
 from .expressions import is_if as is_if
 from .expressions import is_let as is_let
-from .operators import SpelledPattern as SpelledPattern
-from .operators import any_call as any_call
-from .operators import is_op as is_op
 from .rewrite import DFPatternCallback as DFPatternCallback
 from .rewrite import partition as partition
 from .rewrite import rewrite as rewrite

@@ -22,7 +22,7 @@ from ...relax import Call, Function
 from ...relax import transform as graph
 from ...relax.dpl import OrPattern
 from ...relax.transform.fuse_ops_by_pattern import in_codegen
-from ..dataflow_pattern import SpelledPattern, any_call
+from ..operator_patterns import SpelledPattern, any_call
 from ..spelling import CALLS, get
 from .relay_pass import relay_pass
 

@@ -40,6 +40,7 @@ from ...ir import (
 )
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
+from ..flat import flat_extent
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -52,7 +53,6 @@ from ..stmt import (
     Stmt,
 )
 from .bound_check import checked_index
-from .flatten_buffer import flat_extent
 from .rewriter import ScopedRewriter, Steps
 
 _INT64 = DataType("int64")

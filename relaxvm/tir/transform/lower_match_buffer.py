@@ -29,6 +29,7 @@ from ...ir import (
 )
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
+from ..flat import strides_of
 from ..stmt import (
     AssertStmt,
     Block,
@@ -40,7 +41,6 @@ from ..stmt import (
     PrimFunc,
     Stmt,
 )
-from .flatten_buffer import strides_of
 from .rewriter import N, ScopedRewriter, Steps, replace_tuple
 
 

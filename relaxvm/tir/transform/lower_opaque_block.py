@@ -13,6 +13,7 @@ from __future__ import annotations
 from ...base import TIRError
 from ...ir import IntImm, IRModule, PassContext, PrimExpr, const
 from ...ir.transform import prim_func_pass
+from ..flat import flat_extent
 from ..stmt import (
     Allocate,
     Block,
@@ -25,7 +26,6 @@ from ..stmt import (
     PrimFunc,
     Stmt,
 )
-from .flatten_buffer import flat_extent
 from .rewriter import ScopedRewriter, Steps, constant
 
 

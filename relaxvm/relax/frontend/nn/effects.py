@@ -13,8 +13,8 @@ from ...expr import ExternFunc, PrimValue, StringImm, Var
 from ...op import call_inplace_packed, call_pure_packed, null_value, zeros
 from ...op.memory import view
 from ...struct_info import ObjectStructInfo, ShapeExpr, TensorStructInfo
-from .core import Effect, get_default_dtype
 from .tensor import Tensor, current_builder, dims_of_spec
+from .tree import Effect, get_default_dtype
 
 _OBJECT = ObjectStructInfo()
 _PREFIX = "vm.builtin.attention_kv_cache_"

@@ -25,11 +25,11 @@ from ...struct_info import (
     TupleStructInfo,
 )
 from . import spec as _spec
-from .core import Effect, Module, Parameter, find, module_paths
 from .effects import IOEffect
 from .extern import ExternModule
 from .op.call import io_effect
 from .tensor import Tensor, dims_of_spec, symbol_of, unwrap_nested
+from .tree import Effect, Parameter, Tree, find, module_paths
 
 _current: contextvars.ContextVar[Exporter | None] = contextvars.ContextVar(
     "relaxvm_nn_exporter", default=None
@@ -78,7 +78,7 @@ class Exporter:
     ) -> tuple[IRModule, list[tuple[str, Parameter]], list[ExternModule]]:
         """The module's functions, its parameters by name, and the external modules it uses."""
         module = spec.module
-        if not isinstance(module, Module):
+        if not isinstance(module, Tree):
             raise FrontendError(f"export: wanted a Module, got {type(module).__name__}")
         params = list(module.named_parameters())
         effects = self._effects(module)
@@ -104,7 +104,7 @@ class Exporter:
         assert_well_formed(mod)
         return mod, params, self.extern_mods
 
-    def _effects(self, module: Module) -> list[tuple[str, Effect]]:
+    def _effects(self, module: Tree) -> list[tuple[str, Effect]]:
         effects: list[tuple[str, Effect]] = []
         if self.io_effect is not None:
             effects.append(("", self.io_effect))
@@ -114,7 +114,7 @@ class Exporter:
         return effects
 
     @contextlib.contextmanager
-    def _at_work(self, module: Module) -> Iterator[None]:
+    def _at_work(self, module: Tree) -> Iterator[None]:
         if _current.get() is not None:
             raise FrontendError("a module is being exported already; exports cannot be nested")
         paths = {id(each): name for name, each in reversed(list(module.named_modules()))}

@@ -17,14 +17,14 @@ from ....base import FrontendError
 from ....relax import build
 from ....runtime import KVCache, NDArray, ShapeTuple, VirtualMachine, cpu
 from . import spec as _spec
-from .core import Module, Parameter
 from .exporter import Exporter
+from .tree import Parameter, Tree
 
 _FORMATS = ("auto", "numpy", "torch", "raw")
 
 
 def compile_module(
-    module: Module,
+    module: Tree,
     spec: Any,
     target: Any = None,
     device: Any = None,

@@ -19,8 +19,8 @@ from ....op import zeros as _zeros
 from ....op.builtin import alloc_tensor
 from ....op.sizes import size_analyzer
 from ....struct_info import ShapeExpr, TensorStructInfo, as_dim
-from ..core import get_default_dtype
 from ..tensor import Tensor, apply, current_builder, operand, wrap_nested
+from ..tree import get_default_dtype
 
 __getattr__ = submodules(__name__)
 

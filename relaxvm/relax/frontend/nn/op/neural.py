@@ -11,8 +11,8 @@ from .....ir import PrimExpr
 from ....expr import Call
 from ....op import image as _image
 from ....op import nn as _nn
-from ..core import get_default_dtype
 from ..tensor import Tensor, apply, operand, wrap_nested
+from ..tree import get_default_dtype
 from .elementwise import cos, exp, sin
 from .manipulate import arange, astype, concat, ones, reshape, unsqueeze, zeros
 

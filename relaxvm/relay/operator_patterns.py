@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from ...relax.dpl import (
+from ..relax.dpl import (
     AttrPattern,
     CallPattern,
     DFPattern,
@@ -16,9 +16,9 @@ from ...relax.dpl import (
     is_tuple_get_item,
     wildcard,
 )
-from ...relax.dpl import is_op as graph_op
-from ..spelling import Spelled, get
-from ..view import View
+from ..relax.dpl import is_op as graph_op
+from .spelling import Spelled, get
+from .view import View
 
 # Relay's name -> that of the one operator it is.
 _RENAMED = {
