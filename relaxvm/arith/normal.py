@@ -282,17 +282,14 @@ class Normal:
         for each in (a, near):
             low, high = self.known._poly_bound(each)
             if abs(low) < POS_INF and low // c == high // c:
-                outer = Poly({m: (a.terms[m] - k) // c for m, k in each.terms.items()})
-                outer.terms = {m: k for m, k in outer.terms.items() if k}
-                return outer + Poly.constant(low // c)
+                return (a - each).over(c) + Poly.constant(low // c)
         return None
 
     def _without_low(self, a: Poly, c: int) -> tuple[Poly, int] | None:
         """(g*h + low) // (g*d) is h // d, if 0 <= low < g."""
         divisors = sorted({gcd(k, c) for m, k in a.terms.items() if m} - {1}, reverse=True)
         for g in divisors:
-            high = Poly({m: k // g for m, k in a.terms.items() if not m or k % g == 0})
-            high.terms = {m: k for m, k in high.terms.items() if k}
+            high = Poly({m: k for m, k in a.terms.items() if not m or k % g == 0}).over(g)
             low = a - high.scale(g)
             bound = self.known._poly_bound(low)
             if 0 <= bound.min_value and bound.max_value < g:
@@ -441,10 +438,8 @@ class Normal:
 
     def _lesser(self, a: Poly, b: Poly) -> Poly:
         difference = a - b
-        g = 0
-        for k in difference.terms.values():
-            g = gcd(g, k)
-        difference = Poly({m: k // g for m, k in difference.terms.items()})
+        g = gcd(*difference.terms.values())
+        difference = difference.over(g)
         if self.lead(difference) > 0:
             return b + Poly.atom(Min(self.write(difference), _ZERO)).scale(g)
         other = difference.scale(-1)  # min(-d, 0) is min(d, 0) - d
@@ -491,12 +486,9 @@ class Normal:
                 return product
             left = self.read(Poly(rest), dtype)
             return left + product if isinstance(left, IntImm) else product + left
-        g = 0
-        for k in poly.terms.values():
-            g = gcd(g, k)
+        g = gcd(*poly.terms.values())
         if g > 1 and len(poly.terms) > 1:
-            inner_poly = Poly({m: k // g for m, k in poly.terms.items()})
-            return self.read(inner_poly, dtype) * const(g, dtype)
+            return self.read(poly.over(g), dtype) * const(g, dtype)
         terms: dict[Monomial, int] = {}
         for m, k in poly.terms.items():
             terms[tuple(self._atom(f, dtype) for f in m)] = k
@@ -558,8 +550,7 @@ class Normal:
         atom, equal, _, _ = sign
         d = self.folded(self.part(atom.condition.a))
         holds = form.const == 0
-        left = Poly({m: k for m, k in d.terms.items() if m and k > 0})
-        right = Poly({m: -k for m, k in d.terms.items() if m and k < 0})
+        left, right = d.sides()
         kind: Any = (EQ if holds else NE) if equal else (LE if holds else LT)
         limit = Poly.constant(-d.const)
         if left.terms and (right.terms or d.const <= 0 or not right.terms):
@@ -606,12 +597,10 @@ class Normal:
             return self._at_most(d)
         if high == 0:
             return self._at_most(d.scale(-1))
-        g = 0
-        for m, k in d.terms.items():
-            g = gcd(g, k if m else 0)
+        g = d.content
         if d.const % g:
             return Poly()
-        d = Poly({m: k // g for m, k in d.terms.items()})
+        d = d.over(g)
         if len(d.terms) == 1:
             ((factors, _),) = d.terms.items()
             if len(factors) > 1:
@@ -633,9 +622,7 @@ class Normal:
         low, high = self.known._poly_bound(self.folded(d))
         if high <= 0 or low > 0:
             return Poly.constant(int(high <= 0))
-        g = 0
-        for m, k in d.terms.items():
-            g = gcd(g, k if m else 0)
+        g = d.content
         least = next((m for m in d.terms if _is_least(m)), None)
         if least is not None:
             k = d.terms[least]
@@ -647,8 +634,7 @@ class Normal:
             for x in cases:
                 result = self.times(result, self._at_most(x))
             return result
-        d = self._without_low_part(Poly({m: -(-k // g) for m, k in d.terms.items()}))
-        d = self._without_quotient(d)
+        d = self._without_quotient(self._without_low_part(d.over_up(g)))
         if self.lead(d) > 0:
             return self._signed(LE, d)
         # d <= 0 unless -d <= -1
@@ -692,9 +678,7 @@ class Normal:
             bound = self.known._poly_bound(self.folded(low))
             first, last = bound.min_value + d.const, bound.max_value + d.const
             if abs(first) < POS_INF and -(-first // g) == -(-last // g):
-                return Poly({m: k // g for m, k in high.terms.items()}) + Poly.constant(
-                    -(-first // g)
-                )
+                return high.over(g) + Poly.constant(-(-first // g))
         return d
 
     def _without_quotient(self, d: Poly) -> Poly:

@@ -116,9 +116,9 @@ class Numbers:
             return a
         if isinstance(a, int):
             return 0 if a == 0 else None
-        return self._withoutfactors_of(a, b)
+        return self._without_factors(a, b)
 
-    def _withoutfactors_of(self, a: Number, b: Number) -> Number | None:
+    def _without_factors(self, a: Number, b: Number) -> Number | None:
         """A product without the factors of another. Where one of these is 0 the loops that run
         over the product are empty, so that nothing depends on the answer.
         """

@@ -7,6 +7,7 @@ integers too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from math import gcd
 from typing import Any
 
 from ..base import DataType
@@ -63,6 +64,24 @@ class Poly:
 
     def scale(self, factor: int) -> Poly:
         return Poly({m: c * factor for m, c in self.terms.items()}) if factor else Poly()
+
+    @property
+    def content(self) -> int:
+        """The greatest common divisor of all coefficients but the constant; 0 if there are none."""
+        return gcd(*(c for m, c in self.terms.items() if m))
+
+    def over(self, divisor: int) -> Poly:
+        """Divided by what divides all coefficients but the constant, which is rounded down."""
+        return Poly({m: q for m, c in self.terms.items() if (q := c // divisor)})
+
+    def over_up(self, divisor: int) -> Poly:
+        """The same with the constant rounded up."""
+        return self.scale(-1).over(divisor).scale(-1)
+
+    def sides(self) -> tuple[Poly, Poly]:
+        """(a, b) without constants and negative coefficients: this is a - b and the constant."""
+        left = {m: c for m, c in self.terms.items() if m and c > 0}
+        return Poly(left), Poly({m: -c for m, c in self.terms.items() if m and c < 0})
 
     def times(self, other: Poly, order: Callable[[PrimExpr], Any]) -> Poly | None:
         """The product, or None if it would be too large to be worth expanding."""

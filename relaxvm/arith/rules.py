@@ -153,20 +153,28 @@ BOUNDS: dict[type, Callable[[Analyzer, Any], ConstIntBound]] = {
 # -- rules by class --------------------------------------------------------------------------------
 
 
-def _fold(e: Any) -> PrimExpr | None:
-    if isinstance(e.a, IntImm) and isinstance(e.b, IntImm) and type(e) in INT_MEANING:
-        return fold_int(type(e), e.a, e.b)
-    return None
+_Rule = Callable[["Analyzer", Any], PrimExpr | None]
 
 
+def _of_ints(rule: _Rule) -> _Rule:
+    """A rule for scalar integers, of an operation on two: vectors are taken apart, constants
+    folded.
+    """
+
+    def whole(self: Analyzer, e: Any) -> PrimExpr | None:
+        if e.a.dtype.lanes != 1:
+            return _rule_vector(self, e)
+        if not (e.a.dtype.is_int or (e.a.dtype.is_bool and isinstance(e, CompareExpr))):
+            return None
+        if isinstance(e.a, IntImm) and isinstance(e.b, IntImm) and type(e) in INT_MEANING:
+            return fold_int(type(e), e.a, e.b)
+        return rule(self, e)
+
+    return whole
+
+
+@_of_ints
 def _rule_floordiv(self: Analyzer, e: FloorDiv) -> PrimExpr | None:
-    if e.dtype.lanes != 1:
-        return _rule_vector(self, e)
-    if not e.dtype.is_int:
-        return None
-    folded = _fold(e)
-    if folded is not None:
-        return folded
     a = self._poly(e.a)
     if isinstance(e.b, IntImm):
         c = e.b.value
@@ -201,10 +209,7 @@ def _divide(self: Analyzer, e: FloorDiv, a: Poly, c: int) -> PrimExpr | None:
     bound = self._poly_bound(r)
     if abs(bound.min_value) < POS_INF and bound.min_value // c == bound.max_value // c:
         return self._from_poly(q + Poly.constant(bound.min_value // c), e)
-    g = c
-    for monomial, coefficient in r.terms.items():
-        if monomial:
-            g = gcd(g, coefficient)
+    g = gcd(c, r.content)
     if g > 1:
         # (g*y + k) // (g*d) == (y + k // g) // d
         y, _ = r.split(g)
@@ -244,14 +249,8 @@ def _divide_symbolic(self: Analyzer, e: FloorDiv, a: Poly) -> PrimExpr | None:
     return self._from_poly(Poly(q), e)
 
 
+@_of_ints
 def _rule_floormod(self: Analyzer, e: FloorMod) -> PrimExpr | None:
-    if e.dtype.lanes != 1:
-        return _rule_vector(self, e)
-    if not e.dtype.is_int:
-        return None
-    folded = _fold(e)
-    if folded is not None:
-        return folded
     if e.a is e.b:
         return const(0, e.dtype)
     a = self._poly(e.a)
@@ -290,12 +289,10 @@ def _rule_floormod(self: Analyzer, e: FloorMod) -> PrimExpr | None:
         if abs(rest.min_value) < POS_INF and rest.min_value // c == rest.max_value // c:
             shift = rest.min_value // c * c
             return self._from_poly(candidate - Poly.constant(shift), e)
-    g = c
-    for _monomial, k in reduced.terms.items():
-        g = gcd(g, k)
+    g = gcd(c, *reduced.terms.values())
     if g > 1:
         # (g*y) % (g*d) == g * (y % d)
-        parts = Poly({m: k // g for m, k in reduced.terms.items()})
+        parts = reduced.over(g)
         if not self._exact(parts, e):
             return None
         inner = FloorMod(self._from_poly(parts, e), const(c // g, e.dtype))
@@ -315,14 +312,8 @@ def _again(self: Analyzer, e: PrimExpr) -> PrimExpr:
     return entry[1]
 
 
+@_of_ints
 def _rule_trunc(self: Analyzer, e: Any) -> PrimExpr | None:
-    if e.dtype.lanes != 1:
-        return _rule_vector(self, e)
-    if not e.dtype.is_int:
-        return None
-    folded = _fold(e)
-    if folded is not None:
-        return folded
     if self._bound_of(e.a).min_value >= 0 and self._bound_of(e.b).min_value >= 0:
         floored = FloorDiv(e.a, e.b) if isinstance(e, Div) else FloorMod(e.a, e.b)
         return _again(self, floored)
@@ -334,14 +325,8 @@ def _rule_trunc(self: Analyzer, e: Any) -> PrimExpr | None:
     return None
 
 
+@_of_ints
 def _rule_extremum(self: Analyzer, e: Any) -> PrimExpr | None:
-    if e.dtype.lanes != 1:
-        return _rule_vector(self, e)
-    if not e.dtype.is_int:
-        return None
-    folded = _fold(e)
-    if folded is not None:
-        return folded
     if e.a is e.b:
         return e.a
     is_min = isinstance(e, Min)
@@ -378,14 +363,8 @@ def _dividends(a: PrimExpr, b: PrimExpr) -> tuple[PrimExpr, PrimExpr]:
     return a, b
 
 
+@_of_ints
 def _rule_compare(self: Analyzer, e: Any) -> PrimExpr | None:
-    if e.a.dtype.lanes != 1:
-        return _rule_vector(self, e)
-    if not (e.a.dtype.is_int or e.a.dtype.is_bool):
-        return None
-    folded = _fold(e)
-    if folded is not None:
-        return folded
     if e.a is e.b:
         return const(isinstance(e, (EQ, LE, GE)))
     if e.a.dtype.is_bool:
@@ -418,36 +397,25 @@ def _compare_members(self: Analyzer, x: Any, y: PrimExpr, kind: Any) -> PrimExpr
     for one, other in ((x.a, x.b), (x.b, x.a)):
         first = self.canonical_simplify(kind(one, y))
         if isinstance(first, IntImm):
-            return (
-                TRUE
-                if any_of and first.value
-                else (
-                    FALSE
-                    if not any_of and not first.value
-                    else self.canonical_simplify(kind(other, y))
-                )
-            )
+            if bool(first.value) == any_of:
+                return const(any_of)
+            return self.canonical_simplify(kind(other, y))
     return None
 
 
 def _cancel(self: Analyzer, e: Any, difference: Poly) -> PrimExpr | None:
     """Move terms of a comparison so that common ones vanish and a common factor is divided out."""
-    left = Poly({m: c for m, c in difference.terms.items() if m and c > 0})
-    right = Poly({m: -c for m, c in difference.terms.items() if m and c < 0})
+    left, right = difference.sides()
     constant = -difference.const
     kind = type(e)
-    g = 0
-    for m, c in difference.terms.items():
-        if m:
-            g = gcd(g, c)
+    g = difference.content
     if g > 1 and constant % g != 0:
         if kind is EQ:
             return FALSE
         if kind is NE:
             return TRUE
     if g > 1:
-        left = Poly({m: c // g for m, c in left.terms.items()})
-        right = Poly({m: c // g for m, c in right.terms.items()})
+        left, right = left.over(g), right.over(g)
         # left - right OP constant / g: round so that integers decide the same
         if kind in (LT, GE):
             constant = -(-constant // g)
@@ -644,13 +612,9 @@ def _rule_call(self: Analyzer, e: Call) -> PrimExpr | None:
         return folded
     if e.op is LIKELY and isinstance(e.args[0], IntImm):
         return e.args[0]
-    if e.op in (TRUNCDIV, TRUNCMOD) and is_scalar_int(e):
-        x, y = e.args
-        division: Any = Div(x, y) if e.op is TRUNCDIV else Mod(x, y)
-        return _rule_trunc(self, division)
     if e.op in (TRUNCDIV, TRUNCMOD):
-        division = Div(*e.args) if e.op is TRUNCDIV else Mod(*e.args)  # type: ignore[arg-type]
-        return _rule_vector(self, division)
+        x, y = e.args
+        return _rule_trunc(self, Div(x, y) if e.op is TRUNCDIV else Mod(x, y))
     return None
 
 

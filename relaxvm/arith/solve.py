@@ -325,10 +325,7 @@ def _inequalities(known: Analyzer, src: IntConstraints) -> tuple[list[Poly], lis
 
 def _tight(p: Poly) -> Poly:
     """The same inequality without a common factor, its constant rounded."""
-    g = 0
-    for m, c in p.terms.items():
-        g = gcd(g, c) if m else g
-    return p if g < 2 else Poly({m: -(-c // g) for m, c in p.terms.items() if -(-c // g)})
+    return p if p.content < 2 else p.over_up(p.content)
 
 
 def _distinct(rows: list[Poly]) -> list[Poly]:
