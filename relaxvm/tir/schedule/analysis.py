@@ -20,18 +20,18 @@ from .state import Path, State, free_variables, start
 
 def is_output_block(sch: Any, block: Any) -> bool:
     """Whether a block writes something that is seen outside of the block around it."""
-    state, found = _located(sch, block)
-    if state.path(found).scope is None:
+    state, node = _located(sch, block)
+    if state.path(node).scope is None:
         return False
-    return any(b is found for b in get_output_blocks(state, state.scope(state.realize(found)))[1])
+    return any(b is node for b in get_output_blocks(state, state.scope(state.realize(node)))[1])
 
 
 def _located(sch: Any, block: Any) -> tuple[State, Block]:
-    found = sch.get(sch.get_block(block) if isinstance(block, str) else block)
-    if not isinstance(found, Block):
-        raise ScheduleError(f"wanted a block (of get_block), got {type(found).__name__}")
-    path = sch.get_sref(found)
-    return next(s for s in sch._states.values() if s.index.get(id(found)) is path), found
+    node = sch.get(sch.get_block(block) if isinstance(block, str) else block)
+    if not isinstance(node, Block):
+        raise ScheduleError(f"wanted a block (of get_block), got {type(node).__name__}")
+    path = sch.get_sref(node)
+    return next(s for s in sch._states.values() if s.index.get(id(node)) is path), node
 
 
 # -- layouts ---------------------------------------------------------------------------------------
@@ -134,17 +134,17 @@ def get_tensorize_loop_mapping(
 
     allow_padding  take also an axis that is not divided, with a padding
     """
-    state, found = _located(sch, block)
+    state, node = _located(sch, block)
     desc_loops, desc = _desc_of(desc_func)
-    realize = state.realize(found)
+    realize = state.realize(node)
     loops = {f.loop_var: f for f in state.loops_above(realize)}
-    paddings = [1] * len(found.iter_vars)
-    left = list(range(len(found.iter_vars)))
+    paddings = [1] * len(node.iter_vars)
+    left = list(range(len(node.iter_vars)))
     loop_map: dict[Path, For] = {}
     for axis, loop in reversed(list(zip(desc.iter_vars, desc_loops))):
         size = number_of(loop.extent)
         for k in reversed(left):
-            mine, value = found.iter_vars[k], realize.iter_values[k]
+            mine, value = node.iter_vars[k], realize.iter_values[k]
             if mine.iter_type != axis.iter_type or not (isinstance(value, Var) and value in loops):
                 continue
             divided = state.analyzer.can_prove_equal(mine.range.extent % size, 0)
@@ -181,13 +181,13 @@ def get_auto_tensorize_mapping_info(
 
     The mapping is what `transform_block_layout` takes, after `reindex` of the operands.
     """
-    _, found = _located(sch, block)
+    _, node = _located(sch, block)
     desc = _desc_of(desc_func)[1]
-    mine, theirs = _operands(found), _operands(desc)
+    mine, theirs = _operands(node), _operands(desc)
     if mine is None or theirs is None or not _same_value(mine[1], theirs[1]):
         return None
     groups: dict[Any, list[Any]] = {}
-    for a in found.iter_vars:
+    for a in node.iter_vars:
         groups.setdefault((a.iter_type, _uses(mine[0], a.var)), []).append(a)
     wanted = [(a.iter_type, _uses(theirs[0], a.var)) for a in desc.iter_vars]
     batch = ("spatial", (True,) * len(mine[0]))
@@ -196,10 +196,10 @@ def get_auto_tensorize_mapping_info(
         into = next((w for w in wanted if w[0] == key[0]), None)
         if into is None or any(number_of(a.dom.extent) != 1 for a in groups[key]):
             return None
-        groups[into] = sorted([*groups.get(into, ()), *groups.pop(key)], key=found.iter_vars.index)
+        groups[into] = sorted([*groups.get(into, ()), *groups.pop(key)], key=node.iter_vars.index)
     if len(set(wanted)) != len(wanted) or any(w not in groups for w in wanted):
         return None
-    new = {a.var: Var(a.var.name, a.var.dtype) for a in found.iter_vars}
+    new = {a.var: Var(a.var.name, a.var.dtype) for a in node.iter_vars}
     final: list[PrimExpr] = [new[a.var] for a in groups.get(batch, ()) if batch not in wanted]
     for w in wanted:
         fused: PrimExpr | None = None
@@ -208,7 +208,7 @@ def get_auto_tensorize_mapping_info(
         assert fused is not None
         final.append(fused)
     mapping = IndexMap(list(new.values()), final)
-    return AutoTensorizeMappingInfo([mapping], list(found.iter_vars), list(desc.iter_vars))
+    return AutoTensorizeMappingInfo([mapping], list(node.iter_vars), list(desc.iter_vars))
 
 
 def _desc_of(desc_func: PrimFunc) -> tuple[list[For], Block]:

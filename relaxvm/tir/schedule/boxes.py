@@ -128,13 +128,13 @@ def region_while(
         # An extent that the loops change is no number to them.
         steady = isinstance(extent, int) or not free_variables(extent) & moving
         total = mapper.sum_of(low) if steady else None
-        found = _sum_interval(mapper, total, extent, low.dtype) if total is not None else None
-        if found is None:
+        interval = _sum_interval(mapper, total, extent, low.dtype) if total is not None else None
+        if interval is None:
             exact = False
             axes.append(_general(state, low, extent, loops, moving))
             continue
         assert total is not None
-        axes.append(found)
+        axes.append(interval)
         sums.append(total)
         inner = IterSumExpr(total.args, 0)
         if total.args:
@@ -202,17 +202,17 @@ def _general(
     if any(free_variables(a) & moving for f in loops for a in (f.min, f.extent)):
         return None
     simplify = state.analyzer.simplify
-    found = interval_of(low, known, state.analyzer)
-    if found is None:
+    interval = interval_of(low, known, state.analyzer)
+    if interval is None:
         return None
-    first, last = simplify(found[0]), found[1]
+    first, last = simplify(interval[0]), interval[1]
     number = number_of(extent)
     if not isinstance(extent, int) and free_variables(extent) & moving:
         ends = interval_of(simplify(low + cast(low.dtype, extent) - 1), known, state.analyzer)
         if ends is None:
             return None
         last, number = ends[1], 1
-    span = number_of(simplify(last - found[0]))
+    span = number_of(simplify(last - interval[0]))
     if isinstance(span, int) and isinstance(number, int):
         return first, span + number
     return first, number_of(simplify(span + number))

@@ -85,12 +85,12 @@ def _spans(state: State, buffer: Buffer, box: Box | None) -> list[tuple[PrimExpr
     out: list[Any] = []
     m = IterMapper({}, state.analyzer)
     for k, size in enumerate(buffer.shape):
-        found = box.axes[k] if box is not None else None
+        span = box.axes[k] if box is not None else None
         whole = number_of(size)
-        if found is None or m.at_most(whole, found[1]) or not isinstance(found[1], int):
+        if span is None or m.at_most(whole, span[1]) or not isinstance(span[1], int):
             out.append(None)
         else:
-            out.append(found)
+            out.append(span)
     return out
 
 
@@ -123,8 +123,8 @@ def _placed(
             for a, s in zip(block.iter_vars, spans)
             if s is not None
         }
-        made, _, _ = new_realize(state, block, wanted, around[::-1], True)
-        return made, block
+        nest, _, _ = new_realize(state, block, wanted, around[::-1], True)
+        return nest, block
     lows: list[Any] = []
     extents: list[Any] = []
     m = IterMapper({}, state.analyzer)
@@ -144,18 +144,18 @@ def _placed(
             lows.append(None if zero else s[0])
             extents.append(s[1])
     block = copy_block(block_name, source, target, lows, extents)
-    made, _, _ = new_realize(state, block, {}, [], True)
-    return made, block
+    nest, _, _ = new_realize(state, block, {}, [], True)
+    return nest, block
 
 
 def _chosen(
-    state: State, given: Sequence[Block] | None, all_of: list[BlockRealize], what: str
+    state: State, blocks: Sequence[Block] | None, all_of: list[BlockRealize], what: str
 ) -> list[BlockRealize]:
-    if not given:
+    if not blocks:
         return all_of
-    wanted = {id(b) for b in given}
+    wanted = {id(b) for b in blocks}
     known = {id(b) for r in all_of for b in (r.block, *state.blocks(r.block))}
-    for b in given:
+    for b in blocks:
         if id(b) not in known:
             refuse(f"block {b.name_hint} does not read {what}", b)
     return [
@@ -169,10 +169,10 @@ def _rebind(state: State, blocks: Sequence[Block], old: Buffer, new: Buffer) -> 
     """The blocks with one buffer in place of another."""
     for block in blocks:
         now = state.now(block)
-        made = replace_buffers(now, {old: new})
-        if made is not now:
-            state = state.replace(now, made, paired_blocks(now, made)[1:])
-            state = refresh_around(state, made)
+        rebound = replace_buffers(now, {old: new})
+        if rebound is not now:
+            state = state.replace(now, rebound, paired_blocks(now, rebound)[1:])
+            state = refresh_around(state, rebound)
     return state
 
 
@@ -225,7 +225,7 @@ def cache_read(
     box = _region(state, accesses, place)
     name = f"{buffer.name}_{storage_scope}"
     copy = new_buffer(buffer, name, storage_scope)
-    made, new_block = _placed(state, scope, place, name, buffer, copy, box, False)
+    nest, new_block = _placed(state, scope, place, name, buffer, copy, box, False)
     if writers:
         anchor = anchor_of[0]
         moved = [r.block for r in readers]
@@ -233,10 +233,10 @@ def cache_read(
             refuse(
                 f"block {writers[0].block.name_hint} and its readers are in one statement", block
             )
-        state = insert_after(state, anchor, made)
+        state = insert_after(state, anchor, nest)
     else:
         moved = [r.block for r in readers]
-        state = insert_before(state, scope.body, made)
+        state = insert_before(state, scope.body, nest)
     state = add_allocation(state, scope, copy)
     state = _rebind(state, moved, buffer, copy)
     return state, state.now(new_block)
@@ -346,8 +346,8 @@ def cache_write(
             refuse(f"block {r.block.name_hint} also writes {buffer.name}", r.block)
     copy_name = f"{buffer.name}_{storage_scope}"
     copy = new_buffer(buffer, copy_name, storage_scope)
-    made, new_block = _placed(state, scope, place, copy_name, copy, buffer, box, True)
-    state = insert_after(state, anchor, made)
+    nest, new_block = _placed(state, scope, place, copy_name, copy, buffer, box, True)
+    state = insert_after(state, anchor, nest)
     moved = [block]
     if consumer_blocks:
         moved += [r.block for r in _chosen(state, consumer_blocks, readers, buffer.name)]
@@ -377,12 +377,12 @@ def _ends_before(m: IterMapper, a: tuple[PrimExpr, Any], b: tuple[PrimExpr, Any]
 
 def _check_inside(state: State, buffer: Buffer, box: Box, name: str, block: Block) -> None:
     """A region that is copied back must be what was written: constant where loops are around."""
-    for k, (size, found) in enumerate(zip(buffer.shape, box.axes)):
+    for k, (size, span) in enumerate(zip(buffer.shape, box.axes)):
         m = IterMapper({}, state.analyzer)
-        assert found is not None
-        if not isinstance(found[1], int) and not m.equal(found[1], number_of(size)):
+        assert span is not None
+        if not isinstance(span[1], int) and not m.equal(span[1], number_of(size)):
             refuse(
                 f"the part of dimension {k} of {buffer.name} that block {name} writes has the "
-                f"size {found[1]}",
+                f"size {span[1]}",
                 block,
             )

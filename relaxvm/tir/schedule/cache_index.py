@@ -55,22 +55,22 @@ def cache_index(
     if not facts_of(state, block).simple:
         refuse(f"block {name} does more than stores, lets and conditions", block)
     axes = {a.var: a for a in block.iter_vars}
-    found = _often(block, axes, cse_thresh) if cse_thresh > 0 else _indices(block, axes)
-    if not found:
+    chosen = _often(block, axes, cse_thresh) if cse_thresh > 0 else _indices(block, axes)
+    if not chosen:
         refuse(f"block {name} computes nothing from its axes that could be kept", block)
     scope = state.scope(state.realize(block))
     nests = []
-    made: list[Block] = []
+    new_blocks: list[Block] = []
     buffers: list[Buffer] = []
     kept: dict[int, PrimExpr] = {}
-    for e in found:
+    for e in chosen:
         used = [axes[v] for v in axes if v in free_variables(e)]
         for a in used:
             if a.dom is None or any(state.has_loop(v) for v in free_variables(a.dom)):
                 refuse(f"the range of axis {a.var.name} of block {name} changes", block)
-        new_block, buffer, load = _kept(e, used, len(made), storage_scope)
-        made.append(with_regions(state, new_block))
-        nests.append(looped(made[-1])[0])
+        new_block, buffer, load = _kept(e, used, len(new_blocks), storage_scope)
+        new_blocks.append(with_regions(state, new_block))
+        nests.append(looped(new_blocks[-1])[0])
         buffers.append(buffer)
         kept[id(e)] = load
     new = transform(block, lambda n: None, pre=lambda n: kept.get(id(n), _whole(n)))
@@ -79,7 +79,7 @@ def cache_index(
     state = insert_before(state, scope.body, seq(*nests))
     for b in buffers:
         state = add_allocation(state, state.now(scope), b)
-    return state, [state.now(b) for b in made]
+    return state, [state.now(b) for b in new_blocks]
 
 
 def _whole(n: Any) -> Any:
@@ -120,13 +120,13 @@ def _of_axes(e: Any, axes: dict[Var, IterVar]) -> bool:
 
 def _indices(block: Block, axes: dict[Var, IterVar]) -> list[PrimExpr]:
     """The indices of loads that are computed from axes by more than sums."""
-    found: dict[int, PrimExpr] = {}
+    by_id: dict[int, PrimExpr] = {}
     for n in walk(block.body):
         for i in n.indices if isinstance(n, BufferLoad) else ():
             plain = all(type(m).__name__ in ("Add", "Sub", "Var", "IntImm") for m in walk(i))
             if not plain and _of_axes(i, axes):
-                found.setdefault(id(i), i)
-    return list(found.values())
+                by_id.setdefault(id(i), i)
+    return list(by_id.values())
 
 
 def _often(block: Block, axes: dict[Var, IterVar], threshold: int) -> list[PrimExpr]:
@@ -140,5 +140,5 @@ def _often(block: Block, axes: dict[Var, IterVar], threshold: int) -> list[PrimE
             by_id[id(n)] = n
     chosen = {k for k, times in count.items() if times > threshold}
     inner = {id(m) for k in chosen for m in walk(by_id[k]) if m is not by_id[k] and id(m) in chosen}
-    found = [by_id[k] for k in chosen - inner if by_id[k].dtype is not DataType("bool")]
-    return sorted(found, key=str)
+    often = [by_id[k] for k in chosen - inner if by_id[k].dtype is not DataType("bool")]
+    return sorted(often, key=str)

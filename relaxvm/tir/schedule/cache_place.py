@@ -43,10 +43,10 @@ def cache_inplace(
     nothing = [None] * buffer.ndim
     read = copy_block(copy.name, buffer, copy, nothing, list(buffer.shape))
     write = copy_block(copy.name, copy, buffer, nothing, list(buffer.shape))
-    made = replace_buffers(block, {buffer: copy})
+    replaced = replace_buffers(block, {buffer: copy})
     state = insert_before(state, anchor, looped(read)[0])
     state = insert_after(state, anchor, looped(write)[0])
     state = add_allocation(state, scope, copy)
-    state = state.replace(state.now(block), made, paired_blocks(block, made)[1:])
-    state = refresh_around(state, made)
+    state = state.replace(state.now(block), replaced, paired_blocks(block, replaced)[1:])
+    state = refresh_around(state, replaced)
     return state, (state.now(read), state.now(write))

@@ -132,13 +132,13 @@ def decompose_reduction(state: State, block: Block, loop: Var) -> tuple[State, B
     init = with_regions(
         state, Block(tuple(axes), (), (), f"{block.name_hint}_init", body, span=block.span)
     )
-    made: Stmt = BlockRealize(tuple(bound), predicate, init)
+    nest: Stmt = BlockRealize(tuple(bound), predicate, init)
     for f, var in reversed(kept):
         kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
         low, extent = substitute(f.min, values), substitute(f.extent, values)
-        made = For(var, low, extent, kind, made)
+        nest = For(var, low, extent, kind, nest)
     update = with_regions(state, block.replace(init=None, name_hint=f"{block.name_hint}_update"))
     state = state.replace(block, update)
-    state = insert_before(state, state.loop(loop), made)
+    state = insert_before(state, state.loop(loop), nest)
     state = refresh_around(state, init)
     return state, state.now(init)

@@ -114,8 +114,8 @@ class Facts(NamedTuple):
 
 def facts_of(state: State, block: Block) -> Facts:
     """The facts about `block`, remembered for as long as the block is the same."""
-    found: Facts = state.remember("facts", block, lambda: _Reader(state, block).facts())
-    return found
+    facts: Facts = state.remember("facts", block, lambda: _Reader(state, block).facts())
+    return facts
 
 
 _HAVE_BUFFER = (BufferLoad, BufferStore, BufferRegion)
@@ -180,8 +180,8 @@ class _Reader:
     # -- accesses ----------------------------------------------------------------------------------
 
     def _stores(self, root: Stmt) -> None:
-        def below(at: tuple[Stmt, bool]) -> list[tuple[Stmt, bool]]:
-            s, guarded = at
+        def below(item: tuple[Stmt, bool]) -> list[tuple[Stmt, bool]]:
+            s, guarded = item
             return [(c, guarded or isinstance(s, IfThenElse)) for c in statements_below(s)]
 
         for s, guarded in descend((root, False), below):
@@ -249,17 +249,17 @@ class _Reader:
         """
         if self.block.match_buffers:
             return False
-        found: list[tuple[BlockRealize, list[For]]] = []
+        nested: list[tuple[BlockRealize, list[For]]] = []
         whole: _Nest = (SeqStmt(tuple(parts)), ())
         for s, loops in descend(whole, _in_loops):
             if isinstance(s, BlockRealize):
-                found.append((s, list(loops)))
+                nested.append((s, list(loops)))
             elif not isinstance(s, (For, SeqStmt)):
                 return False
         inside = {b.data for b in self.block.alloc_buffers}
         reads: list[Access] = []
         writes: list[Access] = []
-        for r, around in found:
+        for r, around in nested:
             if not self._child(r, around, inside, reads, writes):
                 return False
         if not writes or not _one_box_each(writes):
@@ -424,8 +424,8 @@ class _Reader:
                 inside = Var("inside", low.dtype)
                 pseudo[inside] = (const(0, low.dtype), extent)
                 indices.append(low + inside)
-            found = IterMapper(pseudo).determined(indices)
-            lost = [v for v in iters if v not in found]
+            determined = IterMapper(pseudo).determined(indices)
+            lost = [v for v in iters if v not in determined]
             if lost:
                 return (
                     f"iterations of its spatial axis {lost[0].name} are not shown to write "
@@ -500,9 +500,9 @@ def _same_box(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
 _Nest = tuple[Stmt, tuple[For, ...]]
 
 
-def _in_loops(at: _Nest) -> list[_Nest]:
+def _in_loops(item: _Nest) -> list[_Nest]:
     """The statements directly in a loop or a sequence, each with the loops around it."""
-    s, loops = at
+    s, loops = item
     if isinstance(s, For):
         return [(s.body, (*loops, s))]
     return [(c, loops) for c in s.seq] if isinstance(s, SeqStmt) else []

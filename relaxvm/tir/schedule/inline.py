@@ -52,12 +52,12 @@ def single_store(state: State, block: Block, what: str = "inlined") -> BufferSto
 
 
 def _solved(
-    axes: Sequence[IterVar], indices: Sequence[PrimExpr], at: Sequence[PrimExpr], what: str
+    axes: Sequence[IterVar], indices: Sequence[PrimExpr], targets: Sequence[PrimExpr], what: str
 ) -> tuple[dict[Any, PrimExpr], list[PrimExpr]]:
     """Where `indices` over the axes are `at`: (values of the axes, conditions under which there is
     such a place in their domains). Refuses unless there is one at most.
     """
-    values = _plainly_solved(axes, indices, at)
+    values = _plainly_solved(axes, indices, targets)
     if values is None:
         shifted: dict[Any, PrimExpr] = {
             a.var: a.var + a.range.min for a in axes if number_of(a.range.min) != 0
@@ -68,15 +68,15 @@ def _solved(
         except ScheduleError:
             shown = ", ".join(map(str, indices))
             refuse(f"{what} [{shown}], which is not shown to be another place in each iteration")
-        found = zip(axes, back.map_indices(at))
-        plain = {a.var: cast(a.var.dtype, e) for a, e in found}
+        solved = zip(axes, back.map_indices(targets))
+        plain = {a.var: cast(a.var.dtype, e) for a, e in solved}
         least = {a.var: a.range.min for a in axes}
         values = {v: e + least[v] if v in shifted else e for v, e in plain.items()}
     conditions: list[PrimExpr] = []
     for a in axes:
         assert a.dom is not None
         conditions += [values[a.var] >= a.dom.min, values[a.var] < a.dom.min + a.dom.extent]
-    for i, wanted in zip(indices, at):
+    for i, wanted in zip(indices, targets):
         conditions.append(cast(wanted.dtype, substitute(i, values)).equal(wanted))
     return values, conditions
 
@@ -140,10 +140,10 @@ def _check_own_places(state: State, block: Block, before: Block, after: Block) -
 
 
 def _plainly_solved(
-    axes: Sequence[IterVar], indices: Sequence[PrimExpr], at: Sequence[PrimExpr]
+    axes: Sequence[IterVar], indices: Sequence[PrimExpr], targets: Sequence[PrimExpr]
 ) -> dict[Any, PrimExpr] | None:
     """The values of the axes where the indices are distinct axes and numbers; else None."""
-    own = {i: w for i, w in zip(indices, at) if isinstance(i, Var)}
+    own = {i: w for i, w in zip(indices, targets) if isinstance(i, Var)}
     numbers = sum(isinstance(i, IntImm) for i in indices)
     if len(own) + numbers != len(indices) or not own.keys() <= {a.var for a in axes}:
         return None
@@ -202,15 +202,15 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
     def inlined(n: BufferLoad) -> PrimExpr | None:
         if n.buffer.data is not buffer.data:
             return None
-        at: dict[Any, PrimExpr] = {p: cast(p.dtype, i) for p, i in zip(places, n.indices)}
-        values = {axis: substitute(e, at) for axis, e in axis_values.items()}
+        positions: dict[Any, PrimExpr] = {p: cast(p.dtype, i) for p, i in zip(places, n.indices)}
+        values = {axis: substitute(e, positions) for axis, e in axis_values.items()}
         value = substitute(store.value, values)
         if plain:
             return value
         value = replace_accesses(value, simpler)
         for c in inside:
             # What nobody wrote may be anything.
-            condition = substitute(c, at)
+            condition = substitute(c, positions)
             if not analyzer.can_prove(condition):
                 value = if_then_else(condition, value, const(0, value.dtype))
         return value
@@ -223,9 +223,9 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
             analyzer.bind(a.var, a.range, allow_override=True)
         now = state.now(r)
         kept = tuple(region for region in now.reads if region.buffer.data is not buffer.data)
-        made = replace_accesses(now.replace(reads=kept), inlined)
-        made = with_regions(state, made)
-        state = refresh_around(state.replace(now, made), made)
+        new_block = replace_accesses(now.replace(reads=kept), inlined)
+        new_block = with_regions(state, new_block)
+        state = refresh_around(state.replace(now, new_block), new_block)
         _check_own_places(state, block, r, state.now(r))
     state = state.replace(state.realize(state.now(block)), None)
     return drop_buffer(state, buffer), None
@@ -271,16 +271,16 @@ def reverse_compute_inline(state: State, block: Block) -> tuple[State, None]:
     places = tuple(simplify(i) for i in moved.indices)
     new_store = BufferStore(moved.buffer, value, places, store.span)
     axes = tuple(_narrowed(a, conditions) for a in producer.iter_vars)
-    made = producer.replace(iter_vars=axes, body=new_store, reads=(), writes=())
-    made = with_regions(state, made)
+    new_block = producer.replace(iter_vars=axes, body=new_store, reads=(), writes=())
+    new_block = with_regions(state, new_block)
     realize = state.realize(producer)
     bound = {a.var: v for a, v in zip(axes, realize.iter_values)}
     predicate = realize.predicate
     for c in conditions:
         predicate = _both(predicate, simplify(substitute(c, bound)))
-    new = BlockRealize(realize.iter_values, predicate, made, realize.span)
-    state = state.replace(realize, new, [(producer, made)])
-    state = refresh_around(state, made)
+    new = BlockRealize(realize.iter_values, predicate, new_block, realize.span)
+    state = state.replace(realize, new, [(producer, new_block)])
+    state = refresh_around(state, new_block)
     state = state.replace(state.realize(state.now(block)), None)
     return drop_buffer(state, buffer), None
 
@@ -319,8 +319,8 @@ def _condition(state: State, block: Block) -> PrimExpr:
     if loads_of(realize.predicate):
         refuse(f"{what}: its predicate reads a buffer", block)
     axes = [IterVar(Range.from_min_extent(f.min, f.extent), f.loop_var) for f in loops]
-    at = [a.var for a in block.iter_vars]
-    values, _ = _solved(axes, realize.iter_values, at, f"{what}: loops run its iterations")
+    axis_vars = [a.var for a in block.iter_vars]
+    values, _ = _solved(axes, realize.iter_values, axis_vars, f"{what}: loops run its iterations")
     return substitute(realize.predicate, values)
 
 
@@ -353,22 +353,22 @@ def _check_all_written(
 
 def _only_producer(state: State, block: Block) -> tuple[Block, Buffer]:
     name = block.name_hint
-    found: list[tuple[Block, Buffer]] = []
+    producers: list[tuple[Block, Buffer]] = []
     for a in facts_of(state, block).reads:
         _, writers = users_of(state, a.buffer.data)
-        if writers and not any(a.buffer is b for _, b in found):
+        if writers and not any(a.buffer is b for _, b in producers):
             if len(writers) > 1:
                 refuse(
                     f"{len(writers)} blocks write {a.buffer.name}, which block {name} reads",
                     *writers,
                 )
-            found.append((writers[0], a.buffer))
-    if len(found) != 1:
-        names = ", ".join(p.name_hint for p, _ in found) or "none"
+            producers.append((writers[0], a.buffer))
+    if len(producers) != 1:
+        names = ", ".join(p.name_hint for p, _ in producers) or "none"
         refuse(
             f"block {name} needs exactly one producer to be inlined into; it has: {names}", block
         )
-    producer, buffer = found[0]
+    producer, buffer = producers[0]
     readers, _ = users_of(state, buffer.data)
     if [r for r in readers if r is not block]:
         other = next(r for r in readers if r is not block)

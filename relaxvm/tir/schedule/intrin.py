@@ -35,8 +35,8 @@ class TensorIntrin:
                     f"TensorIntrin: buffer {a.name} is {a.dtype} of {a.ndim} dimensions in desc, "
                     f"{b.dtype} of {b.ndim} in impl"
                 )
-            sizes, given = ([constant(e) for e in buffer.shape] for buffer in (a, b))
-            if None in sizes or sizes != given:
+            sizes, impl_sizes = ([constant(e) for e in buffer.shape] for buffer in (a, b))
+            if None in sizes or sizes != impl_sizes:
                 left, right = (", ".join(map(str, buffer.shape)) for buffer in (a, b))
                 raise ScheduleError(
                     f"TensorIntrin: buffer {a.name} has the shape ({left}) in desc and ({right}) "
@@ -56,19 +56,19 @@ class TensorIntrin:
             raise ScheduleError(f"TensorIntrin: a name is text, got {type(name).__name__}")
         if (name in _REGISTERED or name in _MAKERS) and not override:
             raise ScheduleError(f"TensorIntrin: {name!r} is registered already; pass override=True")
-        made = _REGISTERED[name] = TensorIntrin(desc, impl)
-        return made
+        intrin = _REGISTERED[name] = TensorIntrin(desc, impl)
+        return intrin
 
     @staticmethod
     def get(name: str, allow_missing: bool = False) -> TensorIntrin | None:
         """The intrinsic of that name. Raises ScheduleError if there is none, or gives None."""
-        found = _REGISTERED.get(name)
-        if found is None and name in _MAKERS:
-            found = _REGISTERED[name] = _BUILTIN[name] = TensorIntrin(*_MAKERS[name]())
-        if found is None and not allow_missing:
+        intrin = _REGISTERED.get(name)
+        if intrin is None and name in _MAKERS:
+            intrin = _REGISTERED[name] = _BUILTIN[name] = TensorIntrin(*_MAKERS[name]())
+        if intrin is None and not allow_missing:
             there = ", ".join({**_MAKERS, **_REGISTERED}) or "none"
             raise ScheduleError(f"TensorIntrin: {name!r} is not registered; there are: {there}")
-        return found
+        return intrin
 
 
 def register_builtin(name: str, make: Callable[[], tuple[PrimFunc, PrimFunc]]) -> None:

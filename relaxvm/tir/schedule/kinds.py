@@ -117,8 +117,8 @@ def annotate(state: State, block_or_loop: Any, ann_key: str, ann_val: Any) -> tu
     """
     target: Any = state.loop(block_or_loop) if isinstance(block_or_loop, Var) else block_or_loop
     state.path(target)
-    made = target.replace(annotations=target.annotations.with_({ann_key: _value(ann_val)}))
-    return state.replace(target, made), None
+    annotated = target.replace(annotations=target.annotations.with_({ann_key: _value(ann_val)}))
+    return state.replace(target, annotated), None
 
 
 @primitive(block_or_loop=BLOCK_OR_LOOP)
@@ -131,5 +131,5 @@ def unannotate(state: State, block_or_loop: Any, ann_key: str) -> tuple[State, N
     if ann_key not in target.annotations:
         there = ", ".join(map(str, target.annotations)) or "none"
         refuse(f"no annotation {ann_key!r} here; there are: {there}", target)
-    made = target.replace(annotations=target.annotations.without(ann_key))
-    return state.replace(target, made), None
+    plain = target.replace(annotations=target.annotations.without(ann_key))
+    return state.replace(target, plain), None

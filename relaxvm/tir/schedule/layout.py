@@ -47,8 +47,8 @@ class _IndexMapKind(Kind):
             raise ScheduleError(f"{what}: wanted a function of indices, got {value!r}")
         return value
 
-    def complete(self, host: Host, value: Any, given: Mapping[str, Any], what: str) -> Any:
-        index_map, dtypes = value, self._dtypes(host, given, what)
+    def complete(self, host: Host, value: Any, arguments: Mapping[str, Any], what: str) -> Any:
+        index_map, dtypes = value, self._dtypes(host, arguments, what)
         widest = max(dtypes, key=lambda d: d.bits, default=INT32)
         if not isinstance(index_map, IndexMap):
             kinds = [p.kind for p in inspect.signature(index_map).parameters.values()]
@@ -72,12 +72,12 @@ class _IndexMapKind(Kind):
         )
         return plain.widened(widest)
 
-    def _dtypes(self, host: Host, given: Mapping[str, Any], what: str) -> list[DataType]:
+    def _dtypes(self, host: Host, arguments: Mapping[str, Any], what: str) -> list[DataType]:
         """The dtypes of the indices: of a buffer, or of the axes of a block."""
-        block = host.resolve_block(given["block"], what)
-        if "buffer" in given:
+        block = host.resolve_block(arguments["block"], what)
+        if "buffer" in arguments:
             _, buffer = buffer_of(
-                host.state_now(), block, BUFFER.resolve(host, given["buffer"], what)
+                host.state_now(), block, BUFFER.resolve(host, arguments["buffer"], what)
             )
             return [e.dtype for e in buffer.shape]
         return [a.var.dtype for a in block.iter_vars]
@@ -102,12 +102,12 @@ class _PadKind(_IndexMapKind):
             return value
         return super().given(host, value, what)
 
-    def complete(self, host: Host, value: Any, given: Mapping[str, Any], what: str) -> Any:
+    def complete(self, host: Host, value: Any, arguments: Mapping[str, Any], what: str) -> Any:
         dtype = getattr(value, "dtype", None)
         if dtype is not None:
-            block = host.resolve_block(given["block"], what)
+            block = host.resolve_block(arguments["block"], what)
             _, buffer = buffer_of(
-                host.state_now(), block, BUFFER.resolve(host, given["buffer"], what)
+                host.state_now(), block, BUFFER.resolve(host, arguments["buffer"], what)
             )
             if str(dtype) != str(buffer.dtype):
                 raise ScheduleError(
@@ -116,17 +116,17 @@ class _PadKind(_IndexMapKind):
             return to_data(value)
         if value is None or isinstance(value, (bool, int, float)):
             return value
-        made = super().complete(host, value, given, what)
-        if len(made.final_indices) != 1:
-            raise ScheduleError(f"{what}: wanted one value, got {len(made.final_indices)}")
-        return made
+        index_map = super().complete(host, value, arguments, what)
+        if len(index_map.final_indices) != 1:
+            raise ScheduleError(f"{what}: wanted one value, got {len(index_map.final_indices)}")
+        return index_map
 
-    def _dtypes(self, host: Host, given: Mapping[str, Any], what: str) -> list[DataType]:
+    def _dtypes(self, host: Host, arguments: Mapping[str, Any], what: str) -> list[DataType]:
         # Indices of the new layout.
-        old = super()._dtypes(host, given, what)
-        index_map = given["index_map"]
+        old = super()._dtypes(host, arguments, what)
+        index_map = arguments["index_map"]
         if not isinstance(index_map, IndexMap):
-            index_map = INDEX_MAP.complete(host, index_map, given, what)
+            index_map = INDEX_MAP.complete(host, index_map, arguments, what)
         return [max(old, key=lambda d: d.bits, default=INT32)] * len(index_map.final_indices)
 
     def encode(self, names: Names, value: Any) -> Any:
@@ -141,17 +141,17 @@ class _PadKind(_IndexMapKind):
 class _RangesKind(_IndexMapKind):
     """A function from axes to ranges (begin, end), as an `IndexMap` to 2 indices for each."""
 
-    def complete(self, host: Host, value: Any, given: Mapping[str, Any], what: str) -> Any:
-        block, buf_type = host.resolve_block(given["block"], what), given["buf_type"]
-        buffer = written_buffer(host.state_now(), block, given["buffer_index"], buf_type)
+    def complete(self, host: Host, value: Any, arguments: Mapping[str, Any], what: str) -> Any:
+        block, buf_type = host.resolve_block(arguments["block"], what), arguments["buf_type"]
+        buffer = written_buffer(host.state_now(), block, arguments["buffer_index"], buf_type)
 
         if isinstance(value, IndexMap):
-            return super().complete(host, value, given, what)
+            return super().complete(host, value, arguments, what)
 
         @functools.wraps(value)
         def ends(*axes: Any, **named: Any) -> list[Any]:
-            made = value(*axes, **named)
-            ranges = made if isinstance(made, (tuple, list)) else (made,)
+            answer = value(*axes, **named)
+            ranges = answer if isinstance(answer, (tuple, list)) else (answer,)
             if len(ranges) == 2 * buffer.ndim and not isinstance(ranges[0], (tuple, list)):
                 # As a trace shows them.
                 return list(ranges)
@@ -163,7 +163,7 @@ class _RangesKind(_IndexMapKind):
                 parts += pair
             return parts
 
-        return super().complete(host, ends, given, what)
+        return super().complete(host, ends, arguments, what)
 
 
 INDEX_MAP: Kind = _IndexMapKind()
@@ -265,8 +265,8 @@ def moved_accesses(
             return n.replace(alloc_buffers=tuple(new if b is old else b for b in n.alloc_buffers))
         return None
 
-    made = transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
-    state = state.replace(root, made, paired_blocks(root, made)[1:])
+    moved = transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
+    state = state.replace(root, moved, paired_blocks(root, moved)[1:])
     if parameter:
         state = with_parameter(state, old, new)
     return _regions_anew(state, new.data)
@@ -328,23 +328,23 @@ def _padded(
         fill = const(value, buffer.dtype)
     block = Block(tuple(axes), (), (), f"{buffer.name}_pad", BufferStore(buffer, fill, indices))
     block = with_regions(state, block)
-    made, loops = looped(block)
+    nest, loops = looped(block)
     if unused is not None:
-        at = {v: cast(v.dtype, x) for v, x in zip(unused[0].initial_indices, loops)}
-        condition = substitute(unused[1], at)
-        made = transform(
-            made, lambda n: n.replace(predicate=condition) if isinstance(n, BlockRealize) else None
+        positions = {v: cast(v.dtype, x) for v, x in zip(unused[0].initial_indices, loops)}
+        condition = substitute(unused[1], positions)
+        nest = transform(
+            nest, lambda n: n.replace(predicate=condition) if isinstance(n, BlockRealize) else None
         )
-    return insert_before(state, start.body, made)
+    return insert_before(state, start.body, nest)
 
 
 def looped(block: Block) -> tuple[Stmt, list[Var]]:
     """A block under one loop for each of its axes: (the nest, its loops)."""
     loops = [Var(f"ax{k}", a.var.dtype) for k, a in enumerate(block.iter_vars)]
-    made: Stmt = BlockRealize(tuple(loops), const(True), block)
+    nest: Stmt = BlockRealize(tuple(loops), const(True), block)
     for v, a in reversed(list(zip(loops, block.iter_vars))):
-        made = For(v, a.range.min, a.range.extent, ForKind.SERIAL, made)
-    return made, loops
+        nest = For(v, a.range.min, a.range.extent, ForKind.SERIAL, nest)
+    return nest, loops
 
 
 # -- blocks ----------------------------------------------------------------------------------------
@@ -400,10 +400,10 @@ def annotate_buffer_access(
     positions = {*map(int, block.annotations.get(key, ())), buffer_index}
     remarks = block.annotations.with_({key: tuple(sorted(positions))})
     if buf_type == "read":
-        made = block.replace(annotations=remarks, reads=regions)
+        annotated = block.replace(annotations=remarks, reads=regions)
     else:
-        made = block.replace(annotations=remarks, writes=regions)
-    return state.replace(block, made), None
+        annotated = block.replace(annotations=remarks, writes=regions)
+    return state.replace(block, annotated), None
 
 
 @primitive(block=BLOCK, index_map=INDEX_MAP)
@@ -444,8 +444,8 @@ def transform_block_layout(state: State, block: Block, index_map: IndexMap) -> t
             f"{index_map} is not shown to be one to one on the iterations of block {name}", block
         )
     top = whole_nest(state, block)
-    made, new_block = _renumbered(state, block, index_map, extents)
-    return state.replace(top, made, [(block, new_block)]), None
+    nest, new_block = _renumbered(state, block, index_map, extents)
+    return state.replace(top, nest, [(block, new_block)]), None
 
 
 def whole_nest(state: State, block: Block) -> Stmt:
@@ -486,9 +486,9 @@ def _renumbered(
     for a in axes:
         state.analyzer.bind(a.var, a.dom)
     moved = transform(substitute(block.replace(iter_vars=()), values), _simpler(state))
-    made = with_regions(state, moved.replace(iter_vars=tuple(axes)))
-    nest, _ = looped(made)
-    return nest, made
+    new_block = with_regions(state, moved.replace(iter_vars=tuple(axes)))
+    nest, _ = looped(new_block)
+    return nest, new_block
 
 
 def _simpler(state: State) -> Any:

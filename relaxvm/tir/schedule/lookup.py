@@ -15,16 +15,16 @@ from .state import State, refuse
 @primitive(gives=BLOCK)
 def get_block(state: State, name: str, func_name: str | None = None) -> tuple[State, Block]:
     """The block of that name. Raises ScheduleError if there is none, or more than one."""
-    found = [b for b in state.blocks() if b.name_hint == name]
-    if not found:
+    named = [b for b in state.blocks() if b.name_hint == name]
+    if not named:
         names = sorted({b.name_hint for b in state.blocks()})
         near = difflib.get_close_matches(str(name), names, n=3) or names[:8]
         refuse(f"no block is named {name!r}; there are: {', '.join(near)}")
-    if len(found) > 1:
+    if len(named) > 1:
         refuse(
-            f"{len(found)} blocks are named {name!r}; rename them, or use get_child_blocks", *found
+            f"{len(named)} blocks are named {name!r}; rename them, or use get_child_blocks", *named
         )
-    return state, found[0]
+    return state, named[0]
 
 
 @primitive(block=BLOCK, gives=list_of(LOOP))

@@ -112,16 +112,16 @@ def guarded(stmt: Stmt, condition: PrimExpr) -> Stmt:
 # -- split -----------------------------------------------------------------------------------------
 
 
-def _factors(state: State, f: For, given: Sequence[Any]) -> tuple[list[PrimExpr], bool]:
+def _factors(state: State, f: For, wanted: Sequence[Any]) -> tuple[list[PrimExpr], bool]:
     """The extents of the new loops, and whether their product may exceed the loop's extent."""
     name, dtype = f.loop_var.name, f.loop_var.dtype
-    if not given:
+    if not wanted:
         refuse(f"no factors for loop {name}", f)
-    unknown = [k for k, x in enumerate(given) if x is None]
+    unknown = [k for k, x in enumerate(wanted) if x is None]
     if len(unknown) > 1:
         refuse(f"at most one factor may be None, got {len(unknown)} of them", f)
     extents: list[PrimExpr | None] = []
-    for x in given:
+    for x in wanted:
         if x is None:
             extents.append(None)
             continue
@@ -201,17 +201,17 @@ def split(
     body, moved = substitute_loops(f.body, {loop: binary_add(value, f.min)})
     if rest:
         body = guarded(body, LT(value, f.extent))
-    made = body
+    loop_nest = body
     zero = const(0, loop.dtype)
     nest: list[For] = []
     for var, extent in zip(reversed(new), reversed(extents)):
-        made = For(var, zero, extent, ForKind.SERIAL, made, span=f.span)
-        nest.append(made)
+        loop_nest = For(var, zero, extent, ForKind.SERIAL, loop_nest, span=f.span)
+        nest.append(loop_nest)
     if len(new) > 1:
         around = [p.stmt for p in state.loop_path(loop) if type(p.stmt) is For]
-        tidy = _tidy(state, made, [*nest, *around[1:], *inner_loops(body)])
-        made = tidy
-    return state.replace(f, made, moved), tuple(new)
+        tidy = _tidy(state, loop_nest, [*nest, *around[1:], *inner_loops(body)])
+        loop_nest = tidy
+    return state.replace(f, loop_nest, moved), tuple(new)
 
 
 def _check_bounds_stay(f: For) -> None:
@@ -301,9 +301,9 @@ def fuse(state: State, *loops: Var, preserve_unit_iters: bool = True) -> tuple[S
         values[f.loop_var] = cast(f.loop_var.dtype, binary_add(digit, cast(dtype, f.min)))
         below = binary_mul(extent, below)
     body, moved = substitute_loops(nest[-1].body, values)
-    made = For(var, const(0, dtype), below, ForKind.SERIAL, body, span=nest[0].span)
+    fused = For(var, const(0, dtype), below, ForKind.SERIAL, body, span=nest[0].span)
     around = [p.stmt for p in state.loop_path(loops[0]) if type(p.stmt) is For]
-    tidy = _tidy(state, made, [made, *around[1:], *inner_loops(body)])
+    tidy = _tidy(state, fused, [fused, *around[1:], *inner_loops(body)])
     return state.replace(nest[0], tidy, moved), var
 
 
@@ -388,11 +388,11 @@ def reorder_block_iter_var(
             block,
         )
     realize = state.realize(block)
-    made = block.replace(iter_vars=tuple(block.iter_vars[k] for k in new_order))
+    new_block = block.replace(iter_vars=tuple(block.iter_vars[k] for k in new_order))
     new = BlockRealize(
-        tuple(realize.iter_values[k] for k in new_order), realize.predicate, made, realize.span
+        tuple(realize.iter_values[k] for k in new_order), realize.predicate, new_block, realize.span
     )
-    return state.replace(realize, new, [(block, made)]), None
+    return state.replace(realize, new, [(block, new_block)]), None
 
 
 # -- unit loops and partitions ---------------------------------------------------------------------
@@ -416,8 +416,8 @@ def add_unit_loop(state: State, block_or_loop: Any) -> tuple[State, Var]:
         if state.path(inner).parent is None:
             refuse("the root block is not in a loop", block_or_loop)
     var = Var("u", dtype)
-    made = For(var, const(0, var.dtype), const(1, var.dtype), ForKind.SERIAL, inner)
-    return state.replace(inner, made), var
+    unit_loop = For(var, const(0, var.dtype), const(1, var.dtype), ForKind.SERIAL, inner)
+    return state.replace(inner, unit_loop), var
 
 
 @primitive(loop=LOOP, factors=list_of(EXPR), gives=list_of(LOOP))

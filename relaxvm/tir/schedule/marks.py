@@ -33,16 +33,16 @@ def written_buffer(state: State, block: Block, index: int, what: str = "write") 
     return regions[index].buffer
 
 
-def find_buffer(state: State, block: Block, given: int | str | Buffer, what: str) -> Buffer:
+def find_buffer(state: State, block: Block, key: int | str | Buffer, what: str) -> Buffer:
     """A buffer of the block's `reads` or `writes`: by position, by name, or itself."""
-    if isinstance(given, int):
-        return written_buffer(state, block, given, what)
+    if isinstance(key, int):
+        return written_buffer(state, block, key, what)
     regions = block.reads if what == "read" else block.writes
     for r in regions:
-        if r.buffer is given or r.buffer.name == given:
+        if r.buffer is key or r.buffer.name == key:
             return r.buffer
     names = ", ".join(r.buffer.name for r in regions) or "none"
-    name = given if isinstance(given, str) else getattr(given, "name", given)
+    name = key if isinstance(key, str) else getattr(key, "name", key)
     refuse(f"block {block.name_hint} does not {what} {name}; it does: {names}", block)
 
 
@@ -67,15 +67,15 @@ class _BufferKind(Kind):
 BUFFER: Kind = _BufferKind()
 
 
-def buffer_of(state: State, block: Block, given: Any) -> tuple[str, Buffer]:
+def buffer_of(state: State, block: Block, key: Any) -> tuple[str, Buffer]:
     """("read" or "write", the buffer) for a buffer given in one of the ways of TVM."""
-    if isinstance(given, list):
-        return given[0], find_buffer(state, block, given[1], given[0])
+    if isinstance(key, list):
+        return key[0], find_buffer(state, block, key[1], key[0])
     for what, regions in (("write", block.writes), ("read", block.reads)):
         for r in regions:
-            if r.buffer.name == given:
+            if r.buffer.name == key:
                 return what, r.buffer
-    refuse(f"block {block.name_hint} has no buffer named {given!r}", block)
+    refuse(f"block {block.name_hint} has no buffer named {key!r}", block)
 
 
 def pointer_var(name: str, pointer: PointerType) -> Var:
@@ -104,8 +104,8 @@ def swap_buffer(state: State, old: Buffer, new: Buffer, parameters: bool = False
             f"{old.name} is a parameter of the function; only buffers allocated in it can change"
         )
     root = state.root() if owner is None else owner
-    made = replace_buffers(root, {old: new})
-    state = state.replace(root, made, paired_blocks(root, made)[1:])
+    swapped = replace_buffers(root, {old: new})
+    state = state.replace(root, swapped, paired_blocks(root, swapped)[1:])
     return state if owner is not None else with_parameter(state, old, new)
 
 
@@ -113,8 +113,8 @@ def with_parameter(state: State, old: Buffer, new: Buffer) -> State:
     """The function that declares a parameter to be `new` instead of `old`."""
     fn = state.fn
     bindings = Map({p: (new if b is old else b) for p, b in fn.buffer_map.items()})
-    made = PrimFunc(fn.params, fn.body, fn.ret_type, bindings, fn.attrs, fn.span)
-    return state.with_fn(made)
+    extended = PrimFunc(fn.params, fn.body, fn.ret_type, bindings, fn.attrs, fn.span)
+    return state.with_fn(extended)
 
 
 @primitive(block=BLOCK)
@@ -217,9 +217,9 @@ def unsafe_set_dtype(
             return None
         return BufferStore(new, cast(narrow, n.value), n.indices)
 
-    made = replace_accesses(owner, load, store)
-    made = replace_buffers(made, {old: new})
-    return state.replace(owner, made, paired_blocks(owner, made)[1:]), None
+    retyped = replace_accesses(owner, load, store)
+    retyped = replace_buffers(retyped, {old: new})
+    return state.replace(owner, retyped, paired_blocks(owner, retyped)[1:]), None
 
 
 @primitive()

@@ -187,7 +187,7 @@ class Match:
 
     def regions(self) -> dict[Buffer, BufferRegion]:
         """The region of the block's buffer that stands for each buffer of the specification."""
-        found: dict[Buffer, BufferRegion] = {}
+        regions: dict[Buffer, BufferRegion] = {}
         used: dict[Any, Buffer] = {}
         for theirs, (mine, bases) in self.bases.items():
             if used.setdefault(mine.data, theirs) is not theirs:
@@ -197,8 +197,8 @@ class Match:
             for k, base in enumerate(bases):
                 extent: Any = 1 if k < leading else number_of(theirs.shape[k - leading])
                 ranges.append(Range.from_min_extent(base, cast(base.dtype, extent)))
-            found[theirs] = BufferRegion(mine, tuple(ranges))
-        return found
+            regions[theirs] = BufferRegion(mine, tuple(ranges))
+        return regions
 
 
 def _unit(s: For) -> Stmt:

@@ -64,10 +64,10 @@ def merge(state: State, *loops: Var) -> tuple[State, Var]:
         body, pairs = substitute_loops(c[-1].body, values)
         bodies.append(body)
         moved += pairs
-    made: Stmt = seq(*bodies)
+    nest: Stmt = seq(*bodies)
     for f, v in reversed(list(zip(chains[0], new))):
-        made = f.replace(loop_var=v, body=made)
-    kept = children[: spots[0]] + [made] + children[spots[-1] + 1 :]
+        nest = f.replace(loop_var=v, body=nest)
+    kept = children[: spots[0]] + [nest] + children[spots[-1] + 1 :]
     after = state.replace(parent, seq(*kept), moved)
     _check(after, [after.loop(v) for v in new])
     return after, new[-1]

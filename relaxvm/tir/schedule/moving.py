@@ -40,7 +40,7 @@ from .state import Path, State, refuse
 
 
 def _insert(
-    state: State, f: For, made: Stmt, after: Sequence[Stmt], before: Sequence[Stmt], index: int
+    state: State, f: For, nest: Stmt, after: Sequence[Stmt], before: Sequence[Stmt], index: int
 ) -> State:
     """`made` put into the loop's body: after the children `after`, before the children `before`."""
     children = list(f.body.seq) if isinstance(f.body, SeqStmt) else [f.body]
@@ -62,7 +62,7 @@ def _insert(
         place = index
     else:
         refuse(f"index {index} is not between {first} and {last}, -1 (last) or -2 (first)", f)
-    children.insert(place, made)
+    children.insert(place, nest)
     return state.replace(f, f.replace(body=seq(*children)))
 
 
@@ -165,10 +165,10 @@ def compute_at(
     constraints = _needed(state, move, consumers)
     spans = spans_for(state, block, constraints, "spatial")
     around = [*state.loops_above(move.target), move.target]
-    made, _, _ = new_realize(state, block, spans, around, preserve_unit_loops)
+    nest, _, _ = new_realize(state, block, spans, around, preserve_unit_loops)
     before = [_child_of(state, move.target, r) for r in consumers]
     state = state.replace(move.realize, None)
-    return _insert(state, state.loop(loop), made, after, before, index), None
+    return _insert(state, state.loop(loop), nest, after, before, index), None
 
 
 def _check_consumers(state: State, move: _Move) -> list[BlockRealize]:
@@ -327,14 +327,14 @@ def places_for_compute_at(state: State, block: Block) -> list[Var]:
         ):
             loops = [f.loop_var for f in state.loops_above(r)]
             break
-    found: list[Var] = []
+    places: list[Var] = []
     for v in loops:
         try:
             compute_at(state, block, v)
         except ScheduleError:
             continue
-        found.append(v)
-    return found
+        places.append(v)
+    return places
 
 
 # -- reverse_compute_at ----------------------------------------------------------------------------
@@ -372,7 +372,7 @@ def reverse_compute_at(
     around = [*state.loops_above(move.target), move.target]
     for axes in ("all", "spatial"):
         spans = spans_for(state, block, constraints, axes)
-        made, realize, new_loops = new_realize(state, block, spans, around, preserve_unit_loops)
+        nest, realize, new_loops = new_realize(state, block, spans, around, preserve_unit_loops)
         if _adds_each_once(move, realize):
             break
     _check_all_run(state, move, realize, [*around, *new_loops])
@@ -388,7 +388,7 @@ def reverse_compute_at(
     _check_provided(state, move, realize, new_loops, producers)
     after = [_child_of(state, move.target, r) for r in producers]
     state = state.replace(move.realize, None)
-    return _insert(state, state.loop(loop), made, after, [], index), None
+    return _insert(state, state.loop(loop), nest, after, [], index), None
 
 
 def _adds_each_once(move: _Move, realize: BlockRealize) -> bool:

@@ -17,8 +17,8 @@ def picture(state: State, sites: Sequence[Any]) -> str:
     marked = {id(s) for s in sites}
     lines: list[str] = []
 
-    def below(at: tuple[Stmt, int]) -> list[tuple[Stmt, int]]:
-        s, depth = at
+    def below(item: tuple[Stmt, int]) -> list[tuple[Stmt, int]]:
+        s, depth = item
         return [(c, depth + (_line(s) is not None)) for c in statements_below(s)]
 
     for s, depth in descend((state.fn.body, 0), below):

@@ -50,10 +50,10 @@ class Factor(NamedTuple):
         """The dimension that `axis` indexes, if it takes part in no other and stands alone or (not
         multiplied) in a sum.
         """
-        found = [k for k, e in enumerate(self.load.indices) if axis in free_variables(e)]
-        if len(found) != 1:
+        dims = [k for k, e in enumerate(self.load.indices) if axis in free_variables(e)]
+        if len(dims) != 1:
             return None
-        return found[0] if _steps_by_one(self.load.indices[found[0]], axis) else None
+        return dims[0] if _steps_by_one(self.load.indices[dims[0]], axis) else None
 
     def is_alone(self, axis: Var) -> bool:
         """Whether one index is the axis itself."""
@@ -133,35 +133,35 @@ class _Plan(NamedTuple):
 
     def at(self, axis: Var, first: int = 0) -> PrimExpr:
         """The vector or the grouped axis put together from its parts, those from `first` on."""
-        made: PrimExpr | None = None
+        place: PrimExpr | None = None
         for part in self.parts[axis][first:]:
             size = part.range.extent
             assert isinstance(size, IntImm)
-            if made is None:
-                made = part.var
+            if place is None:
+                place = part.var
             elif axis is not self.grouped or size.value > 1:
-                made = made * size.value + part.var
-        assert made is not None
-        return made
+                place = place * size.value + part.var
+        assert place is not None
+        return place
 
     def offset(self, which: int) -> PrimExpr | None:
         """What is to be added to a packed element to make it the factor."""
-        given, shift = self.product[which].offset, self.shifts[which]
-        if given is None or self.folded[which]:
+        offset, shift = self.product[which].offset, self.shifts[which]
+        if offset is None or self.folded[which]:
             return const(-shift, self.out.dtype) if shift else None
-        return given - shift if shift else given
+        return offset - shift if shift else offset
 
     def value(self, which: int, dtype: DataType) -> PrimExpr:
         """The packed element as an expression of the block's axes, in `dtype`."""
         factor = self.product[which]
         return cast(dtype, self.stored(which, factor.load, {}))
 
-    def stored(self, which: int, element: PrimExpr, at: dict[Var, PrimExpr]) -> PrimExpr:
+    def stored(self, which: int, element: PrimExpr, position: dict[Var, PrimExpr]) -> PrimExpr:
         """What is packed of an element of a factor; `at` says where axes of the block are then."""
         shift, dtype = self.shifts[which], self.dtypes[which]
-        given = self.product[which].offset
-        if self.folded[which] and given is not None:
-            return cast(dtype, cast(given.dtype, element) + substitute(given, dict(at)))
+        offset = self.product[which].offset
+        if self.folded[which] and offset is not None:
+            return cast(dtype, cast(offset.dtype, element) + substitute(offset, dict(position)))
         return cast(dtype, cast("int32", element) + shift) if shift else cast(dtype, element)
 
 
@@ -365,13 +365,13 @@ def pack_contraction(
     packs = [_packed_broadcast(state, plan), _packed_streamed(state, plan)]
     sums = [_sums(state, plan, which) for which in (0, 1)]
     total = new_buffer(plan.out, f"{plan.out.name}_packed", "global", _padded_shape(plan))
-    made = _contraction(state, plan, packs, total)
+    contraction = _contraction(state, plan, packs, total)
     copy = _copy_out(state, plan, total, sums)
-    state = state.replace(top, looped(made)[0], [(block, made)])
+    state = state.replace(top, looped(contraction)[0], [(block, contraction)])
     before = [p for p in (packs[1], packs[0], *sums) if p is not None]
     for p in before:
-        state = insert_before(state, _anchor(state, scope, made), looped(p.block)[0])
-    state = insert_after(state, _anchor(state, scope, made), looped(copy)[0])
+        state = insert_before(state, _anchor(state, scope, contraction), looped(p.block)[0])
+    state = insert_after(state, _anchor(state, scope, contraction), looped(copy)[0])
     for buffer in (total, *(p.buffer for p in before)):
         state = add_allocation(state, scope, buffer)
     return state, [state.now(b) for b in (copy, *(p.block for p in before))]
@@ -432,11 +432,11 @@ def _packed_broadcast(state: State, plan: _Plan) -> _Made | None:
     if terms != padded:
         guards.append(LT(by_dim[place].var, const(terms, grouped.dtype)))
     element = BufferLoad(source, tuple(by_dim[k].var for k in range(source.ndim)))
-    at: dict[Var, PrimExpr] = {
+    position: dict[Var, PrimExpr] = {
         v: by_dim[k].var for k, v in enumerate(load.indices) if isinstance(v, Var)
     }
     buffer = _buffer(plan, 0, "packed", [a.range.extent for a in axes])
-    value = _guarded(plan.stored(0, element, at), guards)
+    value = _guarded(plan.stored(0, element, position), guards)
     indices = tuple(a.var for a in axes)
     block = Block(tuple(axes), (), (), buffer.name, BufferStore(buffer, value, indices))
     used = (*(load.indices[k] for k in others), plan.at(grouped))
@@ -485,15 +485,15 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
     buffer = _buffer(plan, 1, "packed", shape)
     indices = (*(a.var for a in axes), vq.var, last)
     block = Block(tuple(all_axes), (), (), buffer.name, BufferStore(buffer, value, indices))
-    at: list[PrimExpr] = [load.indices[k] for k in others]
+    position: list[PrimExpr] = [load.indices[k] for k in others]
     own = plan.at(vector, 1)
     if in_panels:
-        at.append(plan.parts[vector][0].var)
+        position.append(plan.parts[vector][0].var)
     else:
         own = substitute(load.indices[j_place], {vector: plan.at(vector)})
     q, t = (a.var for a in plan.parts[grouped])
-    at += [q, own * g + t] if g > 1 else [q, own]
-    return _Made(with_regions(state, block), buffer, tuple(at))
+    position += [q, own * g + t] if g > 1 else [q, own]
+    return _Made(with_regions(state, block), buffer, tuple(position))
 
 
 def _sums(state: State, plan: _Plan, which: int) -> _Made | None:
@@ -518,8 +518,8 @@ def _sums(state: State, plan: _Plan, which: int) -> _Made | None:
         BufferStore(buffer, BufferLoad(buffer, indices) + step, indices),
         BufferStore(buffer, const(0, buffer.dtype), indices),
     )
-    at = tuple(v for v in axes if axes[v].is_spatial) or (const(0, "int64"),)
-    return _Made(with_regions(state, block), buffer, at)
+    position = tuple(v for v in axes if axes[v].is_spatial) or (const(0, "int64"),)
+    return _Made(with_regions(state, block), buffer, position)
 
 
 def _padded_shape(plan: _Plan) -> tuple[PrimExpr, ...]:
@@ -543,14 +543,14 @@ def _contraction(state: State, plan: _Plan, packs: Sequence[_Made | None], total
         axes += plan.parts.get(a.var, (a,))
     if plan.group == 1:
         axes.remove(plan.parts[plan.grouped][1])
-    made = plan.block.replace(
+    packed = plan.block.replace(
         iter_vars=tuple(axes),
         reads=(),
         writes=(),
         body=BufferStore(total, BufferLoad(total, indices) + factors[0] * factors[1], indices),
         init=BufferStore(total, const(0, total.dtype), indices),
     )
-    return with_regions(state, made)
+    return with_regions(state, packed)
 
 
 def _copy_out(state: State, plan: _Plan, total: Buffer, sums: Sequence[_Made | None]) -> Block:

@@ -101,7 +101,7 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
     for f in around:
         kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
         fill_realize = For(f.loop_var, f.min, f.extent, kind, fill_realize)
-    made = fresh_copy(fill_realize)
+    fill = fresh_copy(fill_realize)
     bound = {a.var: v for a, v in zip(block.iter_vars, realize.iter_values)}
     where = substitute(condition, bound)
     certain = isinstance(realize.predicate, IntImm) and realize.predicate.value
@@ -110,8 +110,8 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
     state = state.replace(
         realize, BlockRealize(realize.iter_values, predicate, copying), [(block, copying)]
     )
-    state = insert_before(state, state.loop(loop), made)
-    first = state.child_realizes(made)[0].block
+    state = insert_before(state, state.loop(loop), fill)
+    first = state.child_realizes(fill)[0].block
     fixed = with_regions(state, first)
     state = state.replace(first, fixed)
     return state, state.now(fixed)
@@ -183,12 +183,12 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
         only_plain_accesses(state, scope, access.buffer, "pad_einsum")
         pad = new_buffer(access.buffer, f"{access.buffer.name}_pad", access.buffer.scope(), shape)
         replaced[access.buffer] = pad
-        made = (
+        copy_block = (
             _copy_out(state, block, access, pad)
             if is_write
             else _copy_in(state, access, pad, old_axes)
         )
-        (after if is_write else before).append(made)
+        (after if is_write else before).append(copy_block)
     state = _rebuild(state, block, realize, loops, extents, replaced)
     anchor = _anchor(state, top, block)
     for s in before:
@@ -220,7 +220,7 @@ def _padded_extents(
     padding: Sequence[int],
 ) -> dict[Var, PrimExpr]:
     by_var = {f.loop_var: f for f in loops}
-    found: dict[Var, PrimExpr] = {}
+    extents: dict[Var, PrimExpr] = {}
     used: set[Var] = set()
     for a, v, p in zip(block.iter_vars, realize.iter_values, padding):
         assert a.dom is not None
@@ -235,10 +235,10 @@ def _padded_extents(
             refuse(f"axis {a.var.name} of block {block.name_hint} does not start at 0", block)
         extent = a.dom.extent
         if p == 1 or state.analyzer.can_prove_equal(extent % p, 0):
-            found[a.var] = extent
+            extents[a.var] = extent
         else:
-            found[a.var] = state.analyzer.simplify((extent + (p - 1)) // p * p)
-    return found
+            extents[a.var] = state.analyzer.simplify((extent + (p - 1)) // p * p)
+    return extents
 
 
 def _reach(
@@ -378,14 +378,14 @@ def _rebuild(
                 refuse(f"another block writes {buffer.name}", block)
             del readers
     values: dict[Any, Any] = dict(replaced)
-    made = substitute(block.replace(reads=(), writes=()), values)
+    padded = substitute(block.replace(reads=(), writes=()), values)
     axes = tuple(
-        a.replace(dom=Range.from_min_extent(a.range.min, extents[a.var])) for a in made.iter_vars
+        a.replace(dom=Range.from_min_extent(a.range.min, extents[a.var])) for a in padded.iter_vars
     )
-    made = with_regions(state, made.replace(iter_vars=axes))
+    padded = with_regions(state, padded.replace(iter_vars=axes))
     new_extents = {v: extents[a.var] for a, v in zip(block.iter_vars, realize.iter_values)}
     state = state.replace(
-        realize, BlockRealize(realize.iter_values, const(True), made), [(block, made)]
+        realize, BlockRealize(realize.iter_values, const(True), padded), [(block, padded)]
     )
     for f in loops:
         now = state.loop(f.loop_var)

@@ -31,24 +31,24 @@ def top_child(state: State, stmt: Stmt, outer: Stmt) -> Stmt:
     return inner
 
 
-def insert_after(state: State, anchor: Stmt, made: Stmt) -> State:
+def insert_after(state: State, anchor: Stmt, new: Stmt) -> State:
     """`made` directly after `anchor`."""
-    return _insert(state, anchor, made, 1)
+    return _insert(state, anchor, new, 1)
 
 
-def insert_before(state: State, anchor: Stmt, made: Stmt) -> State:
+def insert_before(state: State, anchor: Stmt, new: Stmt) -> State:
     """`made` directly before `anchor`."""
-    return _insert(state, anchor, made, 0)
+    return _insert(state, anchor, new, 0)
 
 
-def _insert(state: State, anchor: Stmt, made: Stmt, shift: int) -> State:
+def _insert(state: State, anchor: Stmt, new: Stmt, shift: int) -> State:
     parent = state.path(anchor).parent
     if parent is not None and isinstance(parent.stmt, SeqStmt):
         parts = list(parent.stmt.seq)
         place = next(k for k, c in enumerate(parts) if c is anchor)
-        parts.insert(place + shift, made)
+        parts.insert(place + shift, new)
         return state.replace(parent.stmt, seq(*parts))
-    both = (anchor, made) if shift else (made, anchor)
+    both = (anchor, new) if shift else (new, anchor)
     return state.replace(anchor, seq(*both))
 
 

@@ -84,7 +84,7 @@ class Kind:
         """The argument as it is recorded: names of blocks become random variables."""
         return value
 
-    def complete(self, host: Host, value: Any, given: Mapping[str, Any], what: str) -> Any:
+    def complete(self, host: Host, value: Any, arguments: Mapping[str, Any], what: str) -> Any:
         """The argument as it is recorded, where that depends on the other ones in `given`."""
         return value
 
@@ -345,10 +345,10 @@ class Primitive(NamedTuple):
         """The primitive of that name, as the method's ("get_loops") or as TVM's instruction is
         called ("GetLoops"). Raises ScheduleError if there is none.
         """
-        found = PRIMITIVES.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower())
-        if found is None:
+        primitive = PRIMITIVES.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower())
+        if primitive is None:
             raise ScheduleError(f"no schedule primitive is named {name!r}")
-        return found
+        return primitive
 
     @property
     def is_pure(self) -> bool:
@@ -359,12 +359,12 @@ class Primitive(NamedTuple):
         """The kind of an argument."""
         return self.kinds[name]
 
-    def missing(self, given: Mapping[str, Any]) -> list[str]:
+    def missing(self, arguments: Mapping[str, Any]) -> list[str]:
         """The arguments that are not given and have no default."""
         return [
             p.name
             for p in self.signature.parameters.values()
-            if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and p.name not in given
+            if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and p.name not in arguments
         ]
 
     @property

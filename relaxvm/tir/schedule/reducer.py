@@ -133,22 +133,22 @@ def _without_lets(e: PrimExpr, lets: dict[Var, PrimExpr]) -> PrimExpr:
 def _several(stores: list[BufferStore]) -> Reducer | None:
     """Reductions side by side, none of which reads what another keeps."""
     parts = [_single(s) for s in stores]
-    found = [p for p in parts if p is not None]
+    reducers = [p for p in parts if p is not None]
     memory = {s.buffer.data for s in stores}
-    if len(found) != len(stores) or len(memory) != len(stores):
+    if len(reducers) != len(stores) or len(memory) != len(stores):
         return None
-    if any(_reads(p.updates[0], s.buffer) for p in found for s in stores):
+    if any(_reads(p.updates[0], s.buffer) for p in reducers for s in stores):
         return None
 
     def combine(old: tuple[PrimExpr, ...], new: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-        return tuple(p.combine((o,), (n,))[0] for p, o, n in zip(found, old, new))
+        return tuple(p.combine((o,), (n,))[0] for p, o, n in zip(reducers, old, new))
 
     return Reducer(
-        " and ".join(p.name for p in found),
+        " and ".join(p.name for p in reducers),
         combine,
-        tuple(p.identity[0] for p in found),
-        tuple(p.buffers[0] for p in found),
-        tuple(p.updates[0] for p in found),
+        tuple(p.identity[0] for p in reducers),
+        tuple(p.buffers[0] for p in reducers),
+        tuple(p.updates[0] for p in reducers),
         True,
     )
 
@@ -223,9 +223,9 @@ def _pair(first: BufferStore, second: BufferStore) -> Reducer | None:
             continue
         if compare.a is not own and compare.b is not own:
             continue
-        found = _arg_reducer(first, second, a, b, value_store, compare)
-        if found is not None:
-            return found
+        reducer = _arg_reducer(first, second, a, b, value_store, compare)
+        if reducer is not None:
+            return reducer
     return None
 
 

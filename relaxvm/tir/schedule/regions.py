@@ -51,9 +51,9 @@ def with_regions(state: State, block: Block) -> Block:
         own = facts.writes if facts.updates else ()
         reads = tuple(access_region(a) for a in (*own, *facts.reads))
         return block.replace(reads=reads, writes=tuple(access_region(a) for a in facts.writes))
-    found, writes, opaque = get_block_access_region(block)
+    all_reads, writes, opaque = get_block_access_region(block)
     taken = {r.buffer.data for r in opaque}
-    reads = tuple(r for r in found if r.buffer.data not in taken)
+    reads = tuple(r for r in all_reads if r.buffer.data not in taken)
     kept = tuple(r for r in writes if r.buffer.data not in taken)
     reads += tuple(r for r in block.reads if r.buffer.data in taken)
     kept += tuple(r for r in block.writes if r.buffer.data in taken)
@@ -69,9 +69,9 @@ def refresh_around(state: State, stmt: Stmt) -> State:
     ]
     for block in around:
         now = state.now(block)
-        made = with_regions(state, now)
-        if made is not now:
-            state = state.replace(now, made)
+        refreshed = with_regions(state, now)
+        if refreshed is not now:
+            state = state.replace(now, refreshed)
     return state
 
 
@@ -141,9 +141,9 @@ def replace_buffers(root: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
             by_id[id(a.data)] = b.data
 
     def pre(n: Any) -> Any:
-        found = by_id.get(id(n))
-        if found is not None:
-            return found
+        new = by_id.get(id(n))
+        if new is not None:
+            return new
         return None
 
     return transform(root, lambda n: None, pre=pre)

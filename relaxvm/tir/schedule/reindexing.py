@@ -28,11 +28,11 @@ def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> A
     if facts.kind is BlockKind.OPAQUE or not facts.simple:
         refuse(f"block {name} is not plain: {facts.why or 'it holds other blocks or loops'}", block)
     side = facts.writes if write else facts.reads
-    found = [a for a in side if a.buffer is buffer]
-    if not found:
+    accesses = [a for a in side if a.buffer is buffer]
+    if not accesses:
         refuse(f"block {name} only updates {buffer.name}; give it as a write", block)
-    if len(found) > 1:
-        refuse(f"block {name} uses {buffer.name} at {len(found)} places", block)
+    if len(accesses) > 1:
+        refuse(f"block {name} uses {buffer.name} at {len(accesses)} places", block)
     why = runs_everywhere(state, block)
     if why:
         refuse(f"the iterations of block {name} are not known: {why}", block)
@@ -47,7 +47,7 @@ def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> A
             and any(isinstance(m, BufferLoad) and m.buffer is buffer for m in walk(n))
         ):
             refuse(f"block {name} reads {buffer.name} under a condition", block)
-    return found[0]
+    return accesses[0]
 
 
 def _copied(
@@ -86,8 +86,10 @@ def _copied(
     def new_store(n: BufferStore) -> BufferStore | None:
         return n.replace(buffer=copy, indices=inner) if n.buffer is buffer else None
 
-    made = replace_accesses(block.replace(reads=(), writes=()), load, new_store if write else None)
-    made = with_regions(state, made)
+    copied = replace_accesses(
+        block.replace(reads=(), writes=()), load, new_store if write else None
+    )
+    copied = with_regions(state, copied)
     realize = state.realize(block)
     scope = state.scope(realize)
     place = scope.body if type(scope.body).__name__ == "SeqStmt" else scope
@@ -95,8 +97,8 @@ def _copied(
     nest, _ = looped(copying)
     state = (insert_after if write else insert_before)(state, anchor, nest)
     state = add_allocation(state, scope, copy)
-    state = state.replace(state.now(block), made)
-    state = refresh_around(state, made)
+    state = state.replace(state.now(block), copied)
+    state = refresh_around(state, copied)
     return state, state.now(copying)
 
 

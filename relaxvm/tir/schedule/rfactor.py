@@ -181,11 +181,11 @@ def rfactor(state: State, loop: Var, factor_axis: int) -> tuple[State, Block]:
         )
         for b in buffers
     ]
-    made, rf_block = _partial_block(state, realize, loops, target, others, reducer, partial, place)
+    first, rf_block = _partial_block(state, realize, loops, target, others, reducer, partial, place)
     second, wb_block = _final_block(state, realize, loops, target, reducer, partial, place)
     top = loops[0]
     scope = state.scope(top)
-    state = state.replace(top, SeqStmt((made, second)), [(block, wb_block)])
+    state = state.replace(top, SeqStmt((first, second)), [(block, wb_block)])
     for b in partial:
         state = add_allocation(state, scope, b)
     return state, state.now(rf_block)
@@ -232,7 +232,7 @@ def _partial_block(
     if outside is not None:
         values = tuple(if_then_else(outside, v, o) for v, o in zip(values, old))
     init = SeqStmt(tuple(BufferStore(b, v, i) for (b, i), v in zip(places, reducer.identity)))
-    made = Block(
+    rf_block = Block(
         tuple(axes),
         (),
         (),
@@ -241,12 +241,14 @@ def _partial_block(
         init.seq[0] if len(init.seq) == 1 else init,
         annotations=block.annotations,
     )
-    made = _fresh_axes(with_regions(state, made))
+    rf_block = _fresh_axes(with_regions(state, rf_block))
     condition = _beyond(state, realize, around, "spatial", {})
-    body: Stmt = BlockRealize(tuple(bound), const(True) if condition is None else condition, made)
+    body: Stmt = BlockRealize(
+        tuple(bound), const(True) if condition is None else condition, rf_block
+    )
     for f in reversed(loops):
         body = f.replace(body=body)
-    return body, made
+    return body, rf_block
 
 
 def _fresh_axes(block: Block) -> Block:
@@ -283,13 +285,15 @@ def _final_block(
     # An init that names a reduce axis means its first value.
     starts: dict[Any, PrimExpr] = {a.var: a.range.min for a in block.iter_vars if a.is_reduce}
     init = None if block.init is None else substitute(block.init, starts)
-    made = block.replace(iter_vars=tuple(axes), body=body, init=init)
-    made = with_regions(state, made)
+    wb_block = block.replace(iter_vars=tuple(axes), body=body, init=init)
+    wb_block = with_regions(state, wb_block)
     condition = _beyond(state, realize, state.loops_above(realize), "spatial", new)
-    nest: Stmt = BlockRealize(tuple(bound), const(True) if condition is None else condition, made)
+    nest: Stmt = BlockRealize(
+        tuple(bound), const(True) if condition is None else condition, wb_block
+    )
     low = const(0, target.loop_var.dtype)
     nest = For(new[target.loop_var], low, target.extent, ForKind.SERIAL, nest)
     for f in reversed(kept):
         low, extent = substitute(f.min, new), substitute(f.extent, new)
         nest = For(new[f.loop_var], low, extent, ForKind.SERIAL, nest)
-    return nest, made
+    return nest, wb_block

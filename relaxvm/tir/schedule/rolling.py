@@ -163,7 +163,7 @@ def _check_steady(state: State, block: Block, loop: For, seen: set[Var]) -> None
     """
 
     def writers_for(reader: Block) -> list[Block]:
-        found: list[Block] = []
+        steady: list[Block] = []
         for data in facts_of(state, reader).read_data() - seen:
             seen.add(data)
             written = [w for w in users_of(state, data)[1] if state.path(w).within(loop)]
@@ -178,8 +178,8 @@ def _check_steady(state: State, block: Block, loop: For, seen: set[Var]) -> None
                         block,
                         writer,
                     )
-            found += written
-        return found
+            steady += written
+        return steady
 
     for _ in descend(block, writers_for):
         pass

@@ -125,13 +125,13 @@ class Schedule:
     @property
     def mod(self) -> IRModule:
         """The module as it is now."""
-        made = self._base
+        mod = self._base
         changed = {name: s.fn for name, s in self._states.items() if self._base[name] is not s.fn}
         if changed:
-            made = IRModule(made.functions, made.attrs, made.global_infos)
+            mod = IRModule(mod.functions, mod.attrs, mod.global_infos)
             for name, fn in changed.items():
-                made[name] = fn
-        return made
+                mod[name] = fn
+        return mod
 
     @property
     def func_working_on(self) -> GlobalVar | None:
@@ -209,11 +209,11 @@ class Schedule:
             raise ScheduleError("remove_rv: this schedule does not know the random variable")
 
     def _entry(self, rv: Any, what: str) -> tuple[str, Any]:
-        found = self._table.get(rv) if isinstance(rv, (BlockRV, LoopRV, Var)) else None
-        if found is None:
+        entry = self._table.get(rv) if isinstance(rv, (BlockRV, LoopRV, Var)) else None
+        if entry is None:
             wanted = "a random variable of this schedule"
             raise ScheduleError(f"{what}: wanted {wanted}, got {type(rv).__name__}")
-        return found
+        return entry
 
     # Used by the kinds of `primitive.py`.
 
@@ -223,8 +223,8 @@ class Schedule:
         function, block = self._entry(rv, what)
         self._stay_in(function, what)
         self._states[function].path(block)
-        found: Block = block
-        return found
+        node: Block = block
+        return node
 
     def resolve_loop(self, rv: Any, what: str) -> Var:
         if not isinstance(rv, LoopRV):
@@ -232,8 +232,8 @@ class Schedule:
         function, var = self._entry(rv, what)
         self._stay_in(function, what)
         self._states[function].loop(var)
-        found: Var = var
-        return found
+        loop_var: Var = var
+        return loop_var
 
     def _stay_in(self, function: str, what: str) -> None:
         if function != self._current:
@@ -252,9 +252,9 @@ class Schedule:
         e = as_expr(value)
         values = {}
         for v in free_variables(e):
-            found = self._table.get(v)
-            if found is not None:
-                values[v] = as_expr(found[1], v.dtype)
+            entry = self._table.get(v)
+            if entry is not None:
+                values[v] = as_expr(entry[1], v.dtype)
         self.check_known(set(free_variables(e)) - set(values), what)
         if not values:
             return e
@@ -308,25 +308,25 @@ class Schedule:
         bound.apply_defaults()
         if isinstance(bound.arguments.get("func_name"), GlobalVar):
             bound.arguments["func_name"] = bound.arguments["func_name"].name_hint
-        given = {
+        arguments = {
             name: kind.kind(name).given(self, value, f"{kind.name}: {name}")
             for name, value in bound.arguments.items()
         }
-        return self._apply(kind, given)[0]
+        return self._apply(kind, arguments)[0]
 
-    def _run(self, kind: Primitive, given: Mapping[str, Any]) -> tuple[Any, ...]:
+    def _run(self, kind: Primitive, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """Apply a recorded instruction; returns its outputs."""
-        return self._apply(kind, dict(given))[1]
+        return self._apply(kind, dict(arguments))[1]
 
-    def _apply(self, kind: Primitive, given: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
-        function = self._current = self._function_of(given)
+    def _apply(self, kind: Primitive, arguments: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+        function = self._current = self._function_of(arguments)
         state = self._states[function].fresh()
         try:
-            given = {
-                name: kind.kind(name).complete(self, value, given, f"{kind.name}: {name}")
-                for name, value in given.items()
+            arguments = {
+                name: kind.kind(name).complete(self, value, arguments, f"{kind.name}: {name}")
+                for name, value in arguments.items()
             }
-            result, decision = self._perform(kind, given, state)
+            result, decision = self._perform(kind, arguments, state)
         except ScheduleError as error:
             raise self._rendered(kind, error, state, function) from None
         except (TIRError, DTypeError) as error:
@@ -336,21 +336,23 @@ class Schedule:
         except RelaxvmError as error:
             error.add_note(f"in {kind.name} of function {function}")
             raise
-        made = None if kind.gives is None else kind.gives.wrap(self, result)
-        outputs = tuple(kind.outputs(made))
-        recorded = {k: v for k, v in given.items() if k != "decision"} if kind.random else given
-        if "func_name" in given and given["func_name"] is None:
+        wrapped = None if kind.gives is None else kind.gives.wrap(self, result)
+        outputs = tuple(kind.outputs(wrapped))
+        recorded = (
+            {k: v for k, v in arguments.items() if k != "decision"} if kind.random else arguments
+        )
+        if "func_name" in arguments and arguments["func_name"] is None:
             recorded = {**recorded, "func_name": function}
         self._trace.append(Instruction(kind, recorded, outputs), decision)
-        return made, outputs
+        return wrapped, outputs
 
-    def _perform(self, kind: Primitive, given: dict[str, Any], state: State) -> tuple[Any, Any]:
+    def _perform(self, kind: Primitive, arguments: dict[str, Any], state: State) -> tuple[Any, Any]:
         positional: list[Any] = []
         named: dict[str, Any] = {}
         for name, parameter in kind.signature.parameters.items():
-            if name not in given:
+            if name not in arguments:
                 continue
-            value = kind.kind(name).resolve(self, given[name], f"{kind.name}: {name}")
+            value = kind.kind(name).resolve(self, arguments[name], f"{kind.name}: {name}")
             if parameter.kind is parameter.VAR_POSITIONAL:
                 positional.extend(value or ())
             else:
@@ -380,11 +382,11 @@ class Schedule:
                 if after is not what:
                     self._table[rv] = (owner, after)
 
-    def _function_of(self, given: Mapping[str, Any]) -> str:
-        name = given.get("func_name")
+    def _function_of(self, arguments: Mapping[str, Any]) -> str:
+        name = arguments.get("func_name")
         if name is not None:
             return self._known(name)
-        every: Any = list(given.values())
+        every: Any = list(arguments.values())
         for value in descend(every, lambda v: v if isinstance(v, (list, tuple)) else ()):
             if isinstance(value, (BlockRV, LoopRV)) and value in self._table:
                 return self._table[value][0]
@@ -405,14 +407,14 @@ class Schedule:
 
     def copy(self) -> Schedule:
         """A schedule of its own in the same state; the random variables are valid in both."""
-        made = Schedule.__new__(Schedule)
-        made.__dict__.update(self.__dict__)
-        made._states = dict(self._states)
-        made._table = dict(self._table)
-        made._rng = random_numbers.Random()
-        made._rng.setstate(self._rng.getstate())
-        made._trace = self._trace.copy()
-        return made
+        duplicate = Schedule.__new__(Schedule)
+        duplicate.__dict__.update(self.__dict__)
+        duplicate._states = dict(self._states)
+        duplicate._table = dict(self._table)
+        duplicate._rng = random_numbers.Random()
+        duplicate._rng.setstate(self._rng.getstate())
+        duplicate._trace = self._trace.copy()
+        return duplicate
 
     def seed(self, seed: int | None) -> None:
         """Start the random primitives again from `seed`."""

@@ -73,12 +73,12 @@ class ScheduleState(State):
     def __init__(
         self, mod: PrimFunc | IRModule, *, debug_mask: Any = "none", enable_check: bool = True
     ) -> None:
-        found = [mod] if isinstance(mod, PrimFunc) else []
+        functions = [mod] if isinstance(mod, PrimFunc) else []
         if isinstance(mod, IRModule):
-            found = [fn for fn in mod.functions.values() if isinstance(fn, PrimFunc)]
-        if len(found) != 1:
-            raise ScheduleError(f"ScheduleState: wanted one loop function, got {len(found)}")
-        super().__init__(start(found[0]).fn, {}, {})
+            functions = [fn for fn in mod.functions.values() if isinstance(fn, PrimFunc)]
+        if len(functions) != 1:
+            raise ScheduleError(f"ScheduleState: wanted one loop function, got {len(functions)}")
+        super().__init__(start(functions[0]).fn, {}, {})
 
     @property
     def mod(self) -> IRModule:

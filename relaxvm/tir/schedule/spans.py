@@ -74,7 +74,7 @@ def spans_for(
     state: State, block: Block, constraints: Sequence[tuple[Access, Box]], axes: str
 ) -> dict[Var, Span]:
     """For each axis the smallest span that the constraints (access, box of it) give."""
-    found: dict[Var, Span] = {}
+    spans: dict[Var, Span] = {}
     m = IterMapper({}, state.analyzer)
     for access, box in constraints:
         for (index, size), need in zip(access.box, box.axes):
@@ -83,13 +83,13 @@ def spans_for(
             for a in block.iter_vars:
                 if axes == "spatial" and not a.is_spatial:
                     continue
-                if a.var not in free_variables(index) or a.var in found:
+                if a.var not in free_variables(index) or a.var in spans:
                     continue
                 others = {x.var: _length(x) for x in block.iter_vars if x is not a}
                 span = _axis_span(index, size, a.var, need, m, others)
                 if span is not None:
-                    found[a.var] = span
-    return found
+                    spans[a.var] = span
+    return spans
 
 
 def union(state: State, a: Box, b: Box) -> Box:
@@ -187,12 +187,12 @@ def new_realize(
     for c in conditions:
         predicate = c if isinstance(predicate, IntImm) else And(predicate, c)
     realize = BlockRealize(tuple(values), predicate, block)
-    made: Stmt = realize
+    stmt: Stmt = realize
     nest: list[For] = []
     for f in reversed(loops):
-        made = f.replace(body=made)
-        nest.append(made)
-    return made, realize, nest[::-1]
+        stmt = f.replace(body=stmt)
+        nest.append(stmt)
+    return stmt, realize, nest[::-1]
 
 
 _HOLE = SeqStmt(())

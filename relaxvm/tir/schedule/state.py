@@ -124,12 +124,12 @@ class State:
     def remember(self, key: Any, owner: Node, make: Callable[[], Any]) -> Any:
         """What `make` gives, computed once for the immutable `owner`."""
         full = (key, id(owner))
-        found = self._facts.get(full)
-        if found is None:
+        entry = self._facts.get(full)
+        if entry is None:
             if len(self._facts) > 10_000:
                 self._facts.clear()
-            found = self._facts[full] = (owner, make())
-        return found[1]
+            entry = self._facts[full] = (owner, make())
+        return entry[1]
 
     # -- places ------------------------------------------------------------------------------------
 
@@ -177,9 +177,9 @@ class State:
 
     def loop(self, var: Var) -> For:
         """The loop over `var`."""
-        found = self.loop_path(var).stmt
-        assert isinstance(found, For)
-        return found
+        loop = self.loop_path(var).stmt
+        assert isinstance(loop, For)
+        return loop
 
     def has_loop(self, var: Var) -> bool:
         """Whether a loop over `var` is in the function."""
@@ -240,22 +240,22 @@ class State:
         pairs = list(moved)
         if type(old) is Block and type(new) is Block:
             pairs.append((old, new))
-        child, made = path.stmt, new
+        child, replaced = path.stmt, new
         above = path.parent
         while above is not None:
             s = above.stmt
-            if made is None and type(s) is not SeqStmt:
+            if replaced is None and type(s) is not SeqStmt:
                 if type(s) is Block:
                     refuse(f"block {s.name_hint} would be left without a body", s)
                 child, above = s, above.parent
                 continue
-            rebuilt = _with_child(s, child, made)
+            rebuilt = _with_child(s, child, replaced)
             if type(s) is Block:
                 assert type(rebuilt) is Block
                 pairs.append((s, rebuilt))
-            child, made, above = s, rebuilt, above.parent
-        assert made is not None
-        return self._copy(self.fn.replace(body=made), self._moves(pairs))
+            child, replaced, above = s, rebuilt, above.parent
+        assert replaced is not None
+        return self._copy(self.fn.replace(body=replaced), self._moves(pairs))
 
     def _moves(self, pairs: Iterable[tuple[Block, Block]]) -> dict[int, tuple[Block, Block]]:
         step = {id(a): b for a, b in pairs}
@@ -278,22 +278,22 @@ class State:
         """`root` rewritten from the inside out: `change` sees each statement after what is in it,
         and returns its replacement or None.
         """
-        made, pairs = rebuilt(root, change)
-        return self if made is root else self.replace(root, made, pairs)
+        new_root, pairs = rebuilt(root, change)
+        return self if new_root is root else self.replace(root, new_root, pairs)
 
 
-def _with_child(s: Stmt, child: Stmt, made: Stmt | None) -> Stmt:
+def _with_child(s: Stmt, child: Stmt, new: Stmt | None) -> Stmt:
     if type(s) is SeqStmt:
-        return seq(*[made if c is child else c for c in s.seq])
-    assert made is not None
+        return seq(*[new if c is child else c for c in s.seq])
+    assert new is not None
     if type(s) is For:
-        return s.replace(body=made)
+        return s.replace(body=new)
     if type(s) is BlockRealize:
-        assert type(made) is Block
-        return s.replace(block=made)
+        assert type(new) is Block
+        return s.replace(block=new)
     if type(s) is Block:
-        return s.replace(body=made) if s.body is child else s.replace(init=made)
-    return s._map_children_(lambda c: made if c is child else c)
+        return s.replace(body=new) if s.body is child else s.replace(init=new)
+    return s._map_children_(lambda c: new if c is child else c)
 
 
 def rebuilt(
@@ -303,19 +303,19 @@ def rebuilt(
     pairs: list[tuple[Block, Block]] = []
     done: dict[int, Stmt] = {}
     for s in post_order(root, statements_below):
-        made = s
+        new = s
         if type(s) is SeqStmt:
             parts = [done[id(c)] for c in s.seq]
             if any(a is not b for a, b in zip(parts, s.seq)):
-                made = seq(*parts)
+                new = seq(*parts)
         elif any(done[id(c)] is not c for c in statements_below(s)):
-            made = s._map_children_(lambda c: done.get(id(c), c))
-        changed = change(made)
+            new = s._map_children_(lambda c: done.get(id(c), c))
+        changed = change(new)
         if changed is not None:
-            made = changed
-        if type(s) is Block and type(made) is Block and made is not s:
-            pairs.append((s, made))
-        done[id(s)] = made
+            new = changed
+        if type(s) is Block and type(new) is Block and new is not s:
+            pairs.append((s, new))
+        done[id(s)] = new
     return done[id(root)], pairs
 
 
@@ -344,16 +344,16 @@ def substitute_loops(
 
     def block(b: Block) -> Stmt:
         if not b.iter_vars:
-            made = substitute(b, values)
-            if made is not b:
-                pairs.extend(paired_blocks(b, made))
-            return made
+            new = substitute(b, values)
+            if new is not b:
+                pairs.extend(paired_blocks(b, new))
+            return new
         axes = tuple(a._map_children_(_domain_with(values)) for a in b.iter_vars)
         if all(a is c for a, c in zip(axes, b.iter_vars)):
             return b
-        made = b.replace(iter_vars=axes)
-        pairs.append((b, made))
-        return made
+        new = b.replace(iter_vars=axes)
+        pairs.append((b, new))
+        return new
 
     return rebuilt_outside_blocks(stmt, change, block), pairs
 
@@ -373,11 +373,11 @@ def rebuilt_outside_blocks(
         if type(s) is Block:
             done[id(s)] = block(s)
         else:
-            made = s
+            new = s
             if any(done[id(c)] is not c for c in statements_below(s)):
-                made = s._map_children_(lambda c: done.get(id(c), c))
-            changed = change(made)
-            done[id(s)] = made if changed is None else changed
+                new = s._map_children_(lambda c: done.get(id(c), c))
+            changed = change(new)
+            done[id(s)] = new if changed is None else changed
     return done[id(root)]
 
 
@@ -434,8 +434,8 @@ def _each_once(fn: PrimFunc) -> PrimFunc:
     return fn if body is fn.body else fn.replace(body=body)
 
 
-def _with_children(s: Stmt, old: Sequence[Stmt], made: Sequence[Stmt]) -> Stmt:
-    new = {id(a): b for a, b in zip(old, made)}
+def _with_children(s: Stmt, old: Sequence[Stmt], new_children: Sequence[Stmt]) -> Stmt:
+    new = {id(a): b for a, b in zip(old, new_children)}
     return s._map_children_(lambda c: new.get(id(c), c))
 
 
@@ -446,17 +446,17 @@ def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
         if entering:
             continue
         below = statements_below(s)
-        made = s
+        new = s
         if below:
             parts = results[len(results) - len(below) :]
             del results[len(results) - len(below) :]
             if any(a is not b for a, b in zip(parts, below)):
                 if type(s) is SeqStmt:
-                    made = seq(*parts)
+                    new = seq(*parts)
                 else:
-                    made = _with_children(s, below, parts)
-        changed = change(made)
-        results.append(made if changed is None else changed)
+                    new = _with_children(s, below, parts)
+        changed = change(new)
+        results.append(new if changed is None else changed)
     return results[0]
 
 

@@ -135,8 +135,8 @@ def blockize(
         return _joined(state, target, preserve_unit_iters)
     loop = state.loop(target)
     realize, inner_loops = _single_block(state, loop)
-    outer_block, made, pairs = _blockized(state, realize, loop, inner_loops, preserve_unit_iters)
-    state = state.replace(loop, made, pairs)
+    outer_block, new, pairs = _blockized(state, realize, loop, inner_loops, preserve_unit_iters)
+    state = state.replace(loop, new, pairs)
     state = refresh_around(state, outer_block)
     return state, state.now(outer_block)
 
@@ -192,12 +192,12 @@ def _joined(
         names[f.loop_var] = axis if number_of(f.min) == 0 else axis + f.min
     inner, pairs = substitute_loops(body, names)
     name = "_".join(["outer", *(b.name_hint for b in blocks), ""])
-    made = with_regions(state, Block(tuple(axes), (), (), name, inner))
-    realize = BlockRealize(tuple(values), const(True), made)
+    joined = with_regions(state, Block(tuple(axes), (), (), name, inner))
+    realize = BlockRealize(tuple(values), const(True), joined)
     kept = [*children[: rank[0]], realize, *children[rank[-1] + 1 :]]
     state = state.replace(parent, seq(*kept), pairs)
-    state = refresh_around(state, made)
-    return state, state.now(made)
+    state = refresh_around(state, joined)
+    return state, state.now(joined)
 
 
 def _blockized(
@@ -287,10 +287,10 @@ def _blockized(
         if block.init is None
         else _init_part(state, realize, inner_loops, bound, inner_predicate)
     )
-    made = Block(tuple(axes), (), (), f"{block.name_hint}_o", body, init)
-    made = with_regions(state, made)
+    new_block = Block(tuple(axes), (), (), f"{block.name_hint}_o", body, init)
+    new_block = with_regions(state, new_block)
     pairs = [] if update is block else [(block, update)]
-    return made, BlockRealize(tuple(values), outer_predicate, made), pairs
+    return new_block, BlockRealize(tuple(values), outer_predicate, new_block), pairs
 
 
 def _init_part(
@@ -330,11 +330,11 @@ def _init_part(
     body = substitute(block.init, renamed)
     init = with_regions(state, Block(tuple(axes), (), (), f"{block.name_hint}_init", body))
     condition = state.analyzer.simplify(substitute(predicate, new))
-    made: Stmt = BlockRealize(tuple(values), condition, init)
+    nest: Stmt = BlockRealize(tuple(values), condition, init)
     for f, var in reversed(kept):
         kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
-        made = For(var, substitute(f.min, new), substitute(f.extent, new), kind, made)
-    return made
+        nest = For(var, substitute(f.min, new), substitute(f.extent, new), kind, nest)
+    return nest
 
 
 # -- tensorize -------------------------------------------------------------------------------------
@@ -376,7 +376,7 @@ def tensorize(
         (writes if region.buffer.data in written else reads).append(region)
     root = impl[0]
     own_reads = [w for w in writes if match.updates]
-    made = block.replace(
+    new_block = block.replace(
         body=root.body,
         reads=(*own_reads, *reads),
         writes=tuple(writes),
@@ -384,8 +384,8 @@ def tensorize(
         alloc_buffers=(*block.alloc_buffers, *root.alloc_buffers),
         annotations=block.annotations.with_(root.annotations),
     )
-    state = state.replace(block, made)
-    return refresh_around(state, made), None
+    state = state.replace(block, new_block)
+    return refresh_around(state, new_block), None
 
 
 def fresh_copy_function(intrin: TensorIntrin) -> tuple[Block, list[Buffer]]:

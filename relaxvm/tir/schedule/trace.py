@@ -48,8 +48,8 @@ def _variables(value: Any) -> list[Any]:
     children = getattr(value, "_children_", None)
     if children is None:
         return []
-    found = [v for c in children() for v in _variables(c)]
-    return [value] if type(value).__name__ in ("Var", "SizeVar") else found
+    inner = [v for c in children() for v in _variables(c)]
+    return [value] if type(value).__name__ in ("Var", "SizeVar") else inner
 
 
 class _Names:
@@ -152,8 +152,8 @@ def _parsed_row(row: Any) -> tuple[Primitive, dict[str, Any], list[str]]:
 def _check_depth(data: Any) -> None:
     """Refuse what is nested so deeply that no schedule can have made it."""
 
-    def below(at: tuple[Any, int]) -> list[tuple[Any, int]]:
-        value, depth = at
+    def below(item: tuple[Any, int]) -> list[tuple[Any, int]]:
+        value, depth = item
         if isinstance(value, dict):
             value = value.values()
         elif not isinstance(value, (list, tuple)):
@@ -213,9 +213,9 @@ class Trace:
         self, inst: Instruction, decision: Any, remove_postproc: bool = False
     ) -> Trace:
         """A copy in which one instruction has another decision."""
-        made = self.copy()
-        made._decisions[self._position(inst)] = decision
-        return made.without_postproc() if remove_postproc else made
+        trace = self.copy()
+        trace._decisions[self._position(inst)] = decision
+        return trace.without_postproc() if remove_postproc else trace
 
     def without_postproc(self) -> Trace:
         """The part before `enter_postproc`."""
@@ -263,8 +263,8 @@ class Trace:
                     inputs = [v for a in args.values() for v in _variables(a)]
                     decision = decision_provider(inst, inputs, inst.attrs, decision)
                 args["decision"] = decision
-            made = sch._run(inst.kind, args)
-            values.update({id(old): new for old, new in zip(inst.outputs, made)})
+            results = sch._run(inst.kind, args)
+            values.update({id(old): new for old, new in zip(inst.outputs, results)})
 
     # -- text --------------------------------------------------------------------------------------
 
@@ -287,17 +287,17 @@ class Trace:
         names = _Names(sch.get_size)
         for position, (kind, args, outputs) in enumerate(rows):
             try:
-                given = {k: kind.kind(k).decode(names, v) for k, v in args.items()}
+                arguments = {k: kind.kind(k).decode(names, v) for k, v in args.items()}
             except TIRError as error:
                 raise ScheduleError(f"{kind.name} of the trace: {error}") from error
             if kind.random:
-                given["decision"] = decisions.get(position)
-            made = sch._run(kind, given)
-            if len(made) != len(outputs):
+                arguments["decision"] = decisions.get(position)
+            results = sch._run(kind, arguments)
+            if len(results) != len(outputs):
                 raise ScheduleError(
-                    f"{kind.name} gave {len(made)} results here, the trace has {len(outputs)}"
+                    f"{kind.name} gave {len(results)} results here, the trace has {len(outputs)}"
                 )
-            for rv, output in zip(made, outputs):
+            for rv, output in zip(results, outputs):
                 if not isinstance(rv, str):
                     names.define(rv, output)
                 elif output != rv:

@@ -242,12 +242,12 @@ def _moved_value(
         simple = tuple(state.analyzer.simplify(i) for i in n.indices)
         return BufferLoad(n.buffer, tuple(by_index.get(i, i) for i in simple))
 
-    made: PrimExpr = transform(value, place)
-    left = free_variables(made) & moved
+    new_value: PrimExpr = transform(value, place)
+    left = free_variables(new_value) & moved
     if left:
         names = ", ".join(sorted(v.name for v in left))
         refuse(f"what block {block.name_hint} reduces depends on {names} in other ways", block)
-    return made
+    return new_value
 
 
 def _moved_condition(
@@ -285,17 +285,17 @@ def _moved_condition(
 def _guard(conditions: Sequence[PrimExpr], value: PrimExpr, reducer: Reducer) -> PrimExpr:
     if not conditions:
         return value
-    made = conditions[0]
+    condition = conditions[0]
     for each in conditions[1:]:
-        made = And(made, each)
-    return if_then_else(made, value, reducer.identity[0])
+        condition = And(condition, each)
+    return if_then_else(condition, value, reducer.identity[0])
 
 
 def _axes_of_places(block: Block, slides: Sequence[_Slide]) -> list[IterVar]:
     """The spatial axes of the first step: a place stands where the first axis that it replaces
     stood, or last.
     """
-    made: list[IterVar] = []
+    axes: list[IterVar] = []
     instead: dict[Var, _Slide | None] = {}
     for s in slides:
         for k, v in enumerate(s.axes):
@@ -307,19 +307,19 @@ def _axes_of_places(block: Block, slides: Sequence[_Slide]) -> list[IterVar]:
 
     def add(s: _Slide) -> None:
         done.add(s.place)
-        made.append(IterVar(Range.from_min_extent(const(0, s.place.dtype), s.extent), s.place))
+        axes.append(IterVar(Range.from_min_extent(const(0, s.place.dtype), s.extent), s.place))
 
     for a in block.iter_vars:
         if not a.is_spatial:
             continue
         if a.var not in instead:
-            made.append(a)
-        elif (found := instead[a.var]) is not None:
-            add(found)
+            axes.append(a)
+        elif (axis := instead[a.var]) is not None:
+            add(axis)
     for s in slides:
         if s.place not in done:
             add(s)
-    return made
+    return axes
 
 
 def _first_step(
@@ -339,12 +339,12 @@ def _first_step(
         (value,) = reducer.combine((old,), (value,))
         init = BufferStore(partial, reducer.identity[0], indices)
     body = BufferStore(partial, value, indices)
-    made = Block(
+    step = Block(
         (*places, *reduce), (), (), f"{block.name_hint}_{'w' if reduce else 'places'}", body, init
     )
     # The second step goes on with the axes of the block.
-    fresh = {a.var: Var(a.var.name, a.var.dtype) for a in made.iter_vars}
-    return with_regions(state, substitute(made, fresh))
+    fresh = {a.var: Var(a.var.name, a.var.dtype) for a in step.iter_vars}
+    return with_regions(state, substitute(step, fresh))
 
 
 def _second_step(

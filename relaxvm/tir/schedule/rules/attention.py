@@ -88,11 +88,11 @@ def schedule_attention(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> S
 
 def _before(readers: Sequence[set[int]], last: int) -> set[int]:
     """The blocks that block `last` gets something of, and itself."""
-    found = {last}
+    feeding = {last}
     for k in reversed(range(last)):
-        if readers[k] & found:
-            found.add(k)
-    return found
+        if readers[k] & feeding:
+            feeding.add(k)
+    return feeding
 
 
 def _schedule(
@@ -118,8 +118,8 @@ def _schedule(
     for k in range(first, out):
         after |= readers[k] if k in after else set()
     between = after & before - {*ends}
-    made = {r.buffer: k for k, rv in enumerate(blocks) for r in sch.get(rv).writes}
-    ready, packs = made.get(scores.broadcast.buffer), made.get(scores.streamed.buffer)
+    writers = {r.buffer: k for k, rv in enumerate(blocks) for r in sch.get(rv).writes}
+    ready, packs = writers.get(scores.broadcast.buffer), writers.get(scores.streamed.buffer)
     if ready is None or packs is None:
         return ()
     outer, inner = [], []
@@ -204,7 +204,7 @@ def _not_negative(condition: PrimExpr) -> Iterator[PrimExpr]:
             yield high - low - const(isinstance(part, (LT, GT)), low.dtype)
 
 
-def _shorten(sch: Schedule, at: Any, limits: Mapping[Var, PrimExpr]) -> None:
+def _shorten(sch: Schedule, loop: Any, limits: Mapping[Var, PrimExpr]) -> None:
     """End loops in the loop `at` early: past that, scores are minus infinity and weights 0, which
     changes neither maxima nor sums.
     """
@@ -214,7 +214,7 @@ def _shorten(sch: Schedule, at: Any, limits: Mapping[Var, PrimExpr]) -> None:
             return s.replace(extent=limits[s.loop_var])
         return None
 
-    sch.commit(sch.state.rebuild(sch.get(at), change))
+    sch.commit(sch.state.rebuild(sch.get(loop), change))
 
 
 def _rows_of(sch: Schedule, rv: Any, c: Contraction, out: Any) -> list[tuple[Var, int]]:
@@ -224,7 +224,7 @@ def _rows_of(sch: Schedule, rv: Any, c: Contraction, out: Any) -> list[tuple[Var
     block, reader = sch.get(rv), sch.get(out)
     (write,) = block.writes
     place = next((k for k, r in enumerate(write.region) if r.min is c.row), 0)
-    found: list[tuple[Var, int]] = []
+    rows: list[tuple[Var, int]] = []
     for load in (n for n in walk(reader.body) if isinstance(n, BufferLoad)):
         if load.buffer is not write.buffer:
             continue
@@ -233,15 +233,15 @@ def _rows_of(sch: Schedule, rv: Any, c: Contraction, out: Any) -> list[tuple[Var
             if isinstance(index, FloorDiv) and isinstance(step := index.b, IntImm):
                 index, each = index.a, step.value
             if isinstance(index, Var):
-                found.append((index, each))
+                rows.append((index, each))
             elif not isinstance(index, IntImm):
                 return []
-        return found
+        return rows
     return []
 
 
-def _tile(sch: Schedule, rv: Any, c: Contraction, at: Any, cpu: CpuModel) -> None:
-    loops = _loops_inside(sch, rv, at)
+def _tile(sch: Schedule, rv: Any, c: Contraction, loop: Any, cpu: CpuModel) -> None:
+    loops = _loops_inside(sch, rv, loop)
     if c.row is None or not {c.row, c.vector, *c.reduce} <= loops.keys() or len(c.reduce) != 1:
         raise ScheduleError("a product of attention has a single row, column or term")
     column, row, reduce = loops[c.vector], loops[c.row], loops[c.reduce[0]]
@@ -259,25 +259,25 @@ def _tile(sch: Schedule, rv: Any, c: Contraction, at: Any, cpu: CpuModel) -> Non
     partition_tails(sch, (io, rows, height))
 
 
-def _loops_inside(sch: Schedule, rv: Any, at: Any) -> dict[Var, Any]:
+def _loops_inside(sch: Schedule, rv: Any, outer: Any) -> dict[Var, Any]:
     """{axis: loop} of the loops inside `at` that are an axis each."""
-    by_var = {sch.get(loop).loop_var: loop for loop in loops_inside(sch, rv, at)}
+    by_var = {sch.get(loop).loop_var: loop for loop in loops_inside(sch, rv, outer)}
     block: Block = sch.get(rv)
     values: Sequence[PrimExpr] = sch.state.realize(block).iter_values
     return {a.var: by_var[v] for a, v in zip(block.iter_vars, values) if v in by_var}
 
 
-def _softmax(sch: Schedule, middle: Sequence[Any], at: Any) -> None:
+def _softmax(sch: Schedule, middle: Sequence[Any], loop: Any) -> None:
     """One row after another, the weights and their sum in one loop."""
-    rows = [loops_inside(sch, rv, at)[0] for rv in middle]
+    rows = [loops_inside(sch, rv, loop)[0] for rv in middle]
     if len(rows) > 1:
         sch.merge(*rows)
     before = None
     for rv in middle:
-        inside = loops_inside(sch, rv, at)
+        inside = loops_inside(sch, rv, loop)
         sums = reduces(sch.get(rv)) and len(inside) == 2
         if sums and before is not None and not reduces(sch.get(before)):
-            sch.merge(loops_inside(sch, before, at)[-1], inside[-1])
+            sch.merge(loops_inside(sch, before, loop)[-1], inside[-1])
         if sums:
             sch.decompose_reduction(rv, sch.get_loops(rv)[-1])
         before = rv

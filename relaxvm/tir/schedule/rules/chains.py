@@ -115,15 +115,15 @@ class _Rows:
             self._extents.append({a.var: a.range.extent for a in block.iter_vars})
             self._link(k, block)
         last = len(blocks) - 1
-        found = [self._follow(last, a.var) for a in blocks[last].iter_vars if a.is_spatial]
-        found = [axis for axis in found if axis.holds]
+        candidates = [self._follow(last, a.var) for a in blocks[last].iter_vars if a.is_spatial]
+        candidates = [axis for axis in candidates if axis.holds]
         self.axes: list[_Axis] = []
         self.first: int | None = None
         for k in reversed(range(last)):
-            left = [axis for axis in found if k in axis.members]
+            left = [axis for axis in candidates if k in axis.members]
             if not any(self._is_many(axis, last) for axis in left):
                 break
-            found, self.first, self.axes = left, k, left
+            candidates, self.first, self.axes = left, k, left
 
     def _is_many(self, axis: _Axis, k: int) -> bool:
         var, each = axis.members[k]
@@ -159,9 +159,9 @@ class _Rows:
         axis = _Axis({k: (var, 1)})
         stack = [k]
         while stack and axis.holds:
-            at = stack.pop()
-            mine, each = axis.members[at]
-            for other, theirs, step, is_writer in self._links.get((at, mine), ()):
+            here = stack.pop()
+            mine, each = axis.members[here]
+            for other, theirs, step, is_writer in self._links.get((here, mine), ()):
                 if is_writer and each % step:
                     if step % each:
                         axis.holds = False
@@ -169,7 +169,7 @@ class _Rows:
                     # One value of theirs spans several rows so far: they become one.
                     wider = step // each
                     axis.members = {b: (v, n * wider) for b, (v, n) in axis.members.items()}
-                    mine, each = axis.members[at]
+                    mine, each = axis.members[here]
                 width = each // step if is_writer else each * step
                 if other not in axis.members:
                     axis.members[other] = (theirs, width)
@@ -203,13 +203,13 @@ def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel)
     few = 1 if narrow is not None else _several(rows, offset, axes, cpu)
     inner: list[list[Any]] = []
     merged: list[Any] = []
-    for k, at in enumerate(loops):
-        assert at is not None
+    for k, by_axis in enumerate(loops):
+        assert by_axis is not None
         outer, ends, used = [], [], set()
         for axis in axes:
             var, each = axis.members[k + offset]
             used.add(var)
-            loop = at[var]
+            loop = by_axis[var]
             if each > 1:
                 loop, rest = sch.split(loop, [None, each])
                 ends.append(rest)
@@ -221,16 +221,16 @@ def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel)
         if narrow is not None:
             var, _ = narrow.members[k + offset]
             used.add(var)
-            across, within = sch.split(at[var], [None, width])
+            across, within = sch.split(by_axis[var], [None, width])
             outer.append(across)
             last.append(within)
         block = rows.blocks[k + offset]
         order = _memory_order(block)
-        left = sorted((v for v in at if v not in used), key=lambda v: order.get(v, -1))
-        rest = [*ends, *(at[v] for v in left), *last]
+        left = sorted((v for v in by_axis if v not in used), key=lambda v: order.get(v, -1))
+        rest = [*ends, *(by_axis[v] for v in left), *last]
         sch.reorder(*outer, *rest)
         if narrow is None and left:
-            run = run_length(sch, block, at, left)
+            run = run_length(sch, block, by_axis, left)
             rest[-run:] = [sch.fuse(*rest[-run:])]
         inner.append(rest)
         merged.append(outer[-1])
@@ -268,7 +268,7 @@ def _lies_across(rows: _Rows, offset: int, axes: list[_Axis]) -> bool:
         own = {axis.members[k][0] for axis in axes[-1:]}
         order = _memory_order(block)
         # Of several axes in the last dimension, rows are the ones with the longer steps.
-        if {v for v, at in order.items() if at == max(order.values())} != own:
+        if {v for v, position in order.items() if position == max(order.values())} != own:
             return False
     return True
 
@@ -352,8 +352,8 @@ def _join_neighbours(
             _join(sch, [inner[k][-1] for k in group])
     for k, rv in enumerate(chain):
         if reduces(blocks[k]) and inner[k]:
-            at = len(inner[k]) - over
-            sch.decompose_reduction(rv, sch.get_loops(rv)[-at])
+            depth = len(inner[k]) - over
+            sch.decompose_reduction(rv, sch.get_loops(rv)[-depth])
     return groups
 
 

@@ -54,7 +54,7 @@ def without_constant_blocks(
     if root is None or not isinstance(root.body, SeqStmt):
         return fn, []
     children = [_child(s) for s in root.body.seq]
-    given = {
+    places = {
         fn.buffer_map[fn.params[k]].data: k for k in constants if fn.params[k] in fn.buffer_map
     }
     owned = {b.data: b for b in root.alloc_buffers}
@@ -62,23 +62,23 @@ def without_constant_blocks(
     for child in children:
         (data, *more) = child.writes or (None,)
         alone = data in owned and not more and sum(data in c.writes for c in children) == 1
-        known = child.reads <= {*given, *early, data}
+        known = child.reads <= {*places, *early, data}
         if data is not None and alone and known and _may_run_alone(child.stmt, owned[data]):
             early[data] = child
     late = [c for c in children if not any(c is e for e in early.values())]
     needed = [d for d in early if any(d in c.reads for c in late)]
     if not needed or not late:
         return fn, []
-    free = [k for d, k in given.items() if not any(d in c.reads for c in late)]
-    made: list[ConstantBlocks] = []
+    free = [k for d, k in places.items() if not any(d in c.reads for c in late)]
+    computed: list[ConstantBlocks] = []
     for data in needed:
         position = (
             free.pop(0)
             if free
-            else len(fn.params) + sum(b.position >= len(fn.params) for b in made)
+            else len(fn.params) + sum(b.position >= len(fn.params) for b in computed)
         )
-        made.append(_alone(fn, owned, early, given, data, position))
-    return _without(fn, root, [c.stmt for c in late], early, made), made
+        computed.append(_alone(fn, owned, early, places, data, position))
+    return _without(fn, root, [c.stmt for c in late], early, computed), computed
 
 
 def _child(stmt: Stmt) -> _Child:
@@ -99,28 +99,28 @@ def _alone(
     fn: PrimFunc,
     owned: dict[Var, Buffer],
     early: dict[Var, _Child],
-    given: dict[Var, int],
+    places: dict[Var, int],
     data: Var,
     position: int,
 ) -> ConstantBlocks:
     """The nests that compute the buffer of `data`, as a function."""
     wanted = set(descend(data, lambda d: [r for r in early[d].reads if r in early], once=id))
     nests = [early[d] for d in early if d in wanted]
-    inputs = sorted({given[d] for c in nests for d in c.reads if d in given})
+    inputs = sorted({places[d] for c in nests for d in c.reads if d in places})
     buffers = [*(fn.buffer_map[fn.params[k]] for k in inputs), owned[data]]
     handles = [Var(f"{b.name}_handle", _HANDLE) for b in buffers]
     body = Block(
         (), (), (), "root", seq(*(c.stmt for c in nests)),
         alloc_buffers=tuple(owned[d] for d in early if d in wanted and d is not data),
     )  # fmt: skip
-    made = PrimFunc(
+    alone = PrimFunc(
         tuple(handles),
         fresh_copy(BlockRealize((), const(True), body)),
         None,
         Map(dict(zip(handles, buffers))),
         fn.attrs,
     )
-    return ConstantBlocks(position, tuple(inputs), made, owned[data])
+    return ConstantBlocks(position, tuple(inputs), alone, owned[data])
 
 
 def _without(
@@ -128,15 +128,15 @@ def _without(
     root: Block,
     left: Sequence[Stmt],
     early: dict[Var, _Child],
-    made: Sequence[ConstantBlocks],
+    computed: Sequence[ConstantBlocks],
 ) -> PrimFunc:
     """The function of what is left, which gets the others' results as parameters."""
     params = [
         *fn.params,
-        *(Var(b.buffer.name, _HANDLE) for b in made if b.position >= len(fn.params)),
+        *(Var(b.buffer.name, _HANDLE) for b in computed if b.position >= len(fn.params)),
     ]
     bindings = dict(fn.buffer_map)
-    for b in made:
+    for b in computed:
         if b.position < len(fn.params):
             bindings.pop(params[b.position], None)
             params[b.position] = Var(b.buffer.name, _HANDLE)

@@ -378,7 +378,7 @@ def vector_lanes(columns: int, most: int) -> int:
 def accumulate(
     sch: Schedule,
     block: Any,
-    at: Any,
+    loop: Any,
     tile: list[Any],
     reduce: list[Any],
     lanes: int,
@@ -395,11 +395,11 @@ def accumulate(
     else:
         write = epilogue
         sch.set_scope(block, 0, "local")
-    sch.reverse_compute_at(write, at)
+    sch.reverse_compute_at(write, loop)
     start = sch.decompose_reduction(block, reduce[0])
     for each in (start, block, write):
         nest = list(sch.get_loops(each))
-        *steps, last = loops_inside(sch, write, at) if each is write else nest[-len(tile) :]
+        *steps, last = loops_inside(sch, write, loop) if each is write else nest[-len(tile) :]
         if each is write and not whole:
             unroll_short(sch, steps)
             continue

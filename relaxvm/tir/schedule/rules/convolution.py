@@ -54,13 +54,13 @@ _SYMBOLIC_ROWS = 8
 def schedule_convolutions(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
     """Tile the first convolution among `blocks`; returns the blocks that are taken care of."""
     for rv in blocks:
-        found = match_convolution(sch.get(rv))
-        if found is not None:
-            sizes = sizes_of(sch, rv, found)
-            if sizes is not None and sizes.steps >= _LEAST_STEPS and _pays(found, sizes):
-                if found.panel is not None:
-                    return [rv, *schedule_channels(sch, rv, found, sizes, cpu)]
-                work = _Convolve(sch, rv, found, sizes, cpu)
+        conv = match_convolution(sch.get(rv))
+        if conv is not None:
+            sizes = sizes_of(sch, rv, conv)
+            if sizes is not None and sizes.steps >= _LEAST_STEPS and _pays(conv, sizes):
+                if conv.panel is not None:
+                    return [rv, *schedule_channels(sch, rv, conv, sizes, cpu)]
+                work = _Convolve(sch, rv, conv, sizes, cpu)
                 return [rv, *(work.run_flat() if work.is_flat() else work.run())]
     return ()
 
@@ -361,9 +361,12 @@ class _Flat:
         """axes -> (those of them that are kept, pixel)"""
 
         def index(*indices: Any) -> list[Any]:
-            at = dict(zip(axes, indices))
-            return [*(at[v] for v in kept), at[self.c.height] * self.width + at[self.c.width]]
+            by_axis = dict(zip(axes, indices))
+            return [
+                *(by_axis[v] for v in kept),
+                by_axis[self.c.height] * self.width + by_axis[self.c.width],
+            ]
 
         dtype = str(self.c.width.dtype)
-        made: IndexMap = IndexMap.from_func(index, ndim=len(axes), index_dtype=dtype)
-        return made
+        index_map: IndexMap = IndexMap.from_func(index, ndim=len(axes), index_dtype=dtype)
+        return index_map

@@ -177,12 +177,12 @@ class _Channels(Work):
         ndim = self.sch.get(panel).writes[0].buffer.ndim
         self.sch.transform_layout(panel, ("write", 0), self._map(tiles, ndim))
 
-    def _fill(self, panel: Any, at: Any) -> None:
+    def _fill(self, panel: Any, loop: Any) -> None:
         """Copy runs of pixels as vectors; of several rows of the input before the next tile, so
         that both are read and written in runs.
         """
         sch, sizes, step = self.sch, self.sizes, self.pixels
-        loops = loops_inside(sch, panel, at)
+        loops = loops_inside(sch, panel, loop)
         if len(loops) < 2:
             return
         *_, depth, pixel = loops
@@ -242,39 +242,42 @@ class _Channels(Work):
             return self._axes(dict(zip(axes, indices)), channel_last=True)
 
         def iterations(*indices: Any) -> list[Any]:
-            at = dict(zip(axes, indices))
-            return [*self._axes(at, channel_last=True), *(at[v] for v in c.reduce)]
+            by_axis = dict(zip(axes, indices))
+            return [*self._axes(by_axis, channel_last=True), *(by_axis[v] for v in c.reduce)]
 
         def copied(*indices: Any) -> list[Any]:
             return self._axes(dict(zip(written, indices)), channel_last=False)
 
-        made = sch.reindex_cache_write(rv, 0, "global", self._map(kept, ndim))
+        write = sch.reindex_cache_write(rv, 0, "global", self._map(kept, ndim))
         sch.transform_block_layout(rv, self._map(iterations, ndim))
         if after is not None:
-            sch.compute_inline(made)
-            made = after
-        sch.transform_block_layout(made, self._map(copied, len(written)))
-        return made
+            sch.compute_inline(write)
+            write = after
+        sch.transform_block_layout(write, self._map(copied, len(written)))
+        return write
 
     def _map(self, f: Any, ndim: int) -> IndexMap:
         dtype = str(self.c.width.dtype)
         return IndexMap.from_func(f, ndim=ndim, index_dtype=dtype)
 
-    def _axes(self, at: dict[Any, Any], channel_last: bool) -> list[Any]:
+    def _axes(self, by_axis: dict[Any, Any], channel_last: bool) -> list[Any]:
         """What an element's axes become: [batch, panel] and [block, pixel in it] or [row, column],
         and its channel in the panel, behind the latter or in front of them.
         """
-        c, sizes, channel = self.c, self.sizes, at[self.c.channel]
-        pixels = [at[c.width]]
+        c, sizes, channel = self.c, self.sizes, by_axis[self.c.channel]
+        pixels = [by_axis[c.width]]
         if sizes.known and c.height is not None:
             rows = self._rows()
-            pixels = [at[c.height] // rows, at[c.height] % rows * sizes.width + at[c.width]]
+            pixels = [
+                by_axis[c.height] // rows,
+                by_axis[c.height] % rows * sizes.width + by_axis[c.width],
+            ]
         elif c.height is not None:
-            pixels = [at[c.height], at[c.width]]
+            pixels = [by_axis[c.height], by_axis[c.width]]
         if sizes.known:
             run = self._run()
             pixels[-1:] = [pixels[-1] // run, pixels[-1] % run]
-        first = [*(at[v] for v in self.batch), channel // self.width]
+        first = [*(by_axis[v] for v in self.batch), channel // self.width]
         last = [channel % self.width]
         return [*first, *pixels, *last] if channel_last else [*first, *last, *pixels]
 

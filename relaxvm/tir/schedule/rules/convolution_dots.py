@@ -123,32 +123,32 @@ class _Dots(Work):
         self.pixels = places[-1:] if sizes.known else places
         reduce = [*(v for v in c.reduce if v is not self.grouped), self.grouped]
 
-        def pixels(at: dict[Any, Any]) -> list[Any]:
+        def pixels(by_axis: dict[Any, Any]) -> list[Any]:
             if len(places) == len(self.pixels):
-                return [at[v] for v in places]
-            return [at[c.height] * sizes.width + at[c.width]]
+                return [by_axis[v] for v in places]
+            return [by_axis[c.height] * sizes.width + by_axis[c.width]]
 
         def written(*indices: Any) -> list[Any]:
-            at = dict(zip(axes, indices))
-            return [*(at[v] for v in self.batch), *pixels(at), at[c.channel]]
+            by_axis = dict(zip(axes, indices))
+            return [*(by_axis[v] for v in self.batch), *pixels(by_axis), by_axis[c.channel]]
 
         def iterations(*indices: Any) -> list[Any]:
-            at = dict(zip(axes, indices))
-            return [*written(*indices), *(at[v] for v in reduce)]
+            by_axis = dict(zip(axes, indices))
+            return [*written(*indices), *(by_axis[v] for v in reduce)]
 
         spatial = [v for v in axes if v not in c.reduce]
 
         def copied(*indices: Any) -> list[Any]:
-            at = dict(zip(spatial, indices))
-            return [*(at[v] for v in self.batch), at[c.channel], *pixels(at)]
+            by_axis = dict(zip(spatial, indices))
+            return [*(by_axis[v] for v in self.batch), by_axis[c.channel], *pixels(by_axis)]
 
-        made = sch.reindex_cache_write(rv, 0, "global", self._map(written, len(axes)))
+        write = sch.reindex_cache_write(rv, 0, "global", self._map(written, len(axes)))
         sch.transform_block_layout(rv, self._map(iterations, len(axes)))
         if after is not None:
-            sch.compute_inline(made)
-            made = after
-        sch.transform_block_layout(made, self._map(copied, len(spatial)))
-        return made
+            sch.compute_inline(write)
+            write = after
+        sch.transform_block_layout(write, self._map(copied, len(spatial)))
+        return write
 
     def _panels_first(self, pack: Any) -> None:
         """Keep the packed weight in the order in which a tile reads it."""

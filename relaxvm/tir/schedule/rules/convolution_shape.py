@@ -132,11 +132,11 @@ def _slides(
 
 def _group_size(indices: Sequence[PrimExpr], channel: Any) -> int | None:
     """How many channels of the output read the same input channels; 0 if that is not known."""
-    found: int | None = None
+    size: int | None = None
     for index in indices:
         for n in walk(index):
             if isinstance(n, FloorDiv) and n.a is channel and isinstance(n.b, IntImm):
-                found = n.b.value
+                size = n.b.value
     simple = [Analyzer(wrap=True).simplify(i) for i in indices]
     uses = [i for i in simple if channel in variables_of((i,))]
     if not uses:
@@ -146,7 +146,7 @@ def _group_size(indices: Sequence[PrimExpr], channel: Any) -> int | None:
     terms = linear_in(uses[0], channel)
     if terms is not None:
         return 1 if terms[0] == 1 else 0
-    return found or 0
+    return size or 0
 
 
 # -- the shape of a tile ---------------------------------------------------------------------------

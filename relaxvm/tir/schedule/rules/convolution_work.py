@@ -103,10 +103,10 @@ class Work:
 
     def data(self) -> Buffer:
         """The input that the block reads now."""
-        found: Convolution | None = match_convolution(self.sch.get(self.rv))
-        if found is None:
+        conv: Convolution | None = match_convolution(self.sch.get(self.rv))
+        if conv is None:
             raise ScheduleError("the padded block is no convolution any more")
-        return found.data
+        return conv.data
 
     def input_block(self, inline: bool) -> tuple[Any, list[Any]]:
         """(the block that computes what the convolution reads, None if that is a parameter; the
@@ -118,13 +118,13 @@ class Work:
         producers = [b for b in sch.get_producers(self.rv) if self.makes_input(b)]
         if not producers:
             return None, []
-        made = producers[0]
-        gone = [b for b in sch.get_producers(made) if self._only_feeds(b, made)][:1]
+        producer = producers[0]
+        gone = [b for b in sch.get_producers(producer) if self._only_feeds(b, producer)][:1]
         if not inline:
             gone = []
         for each in gone:
             sch.compute_inline(each)
-        return made, [*gone, made]
+        return producer, [*gone, producer]
 
     def makes_input(self, producer: Any) -> bool:
         block: Block = self.sch.get(producer)
@@ -177,10 +177,10 @@ class Work:
 
     # -- the loops of a tile -----------------------------------------------------------------------
 
-    def write_tile(self, write: Any, at: Any, lanes: int) -> None:
+    def write_tile(self, write: Any, loop: Any, lanes: int) -> None:
         """Unroll and vectorize the loops that write the sums of a tile."""
         sch = self.sch
-        *steps, last = loops_inside(self.sch, write, at)
+        *steps, last = loops_inside(self.sch, write, loop)
         over, lane = sch.split(last, [None, lanes])
         self.finish([*steps, over], lane)
 
@@ -197,21 +197,21 @@ class Work:
             *steps, last = list(self.sch.get_loops(each))[-count:]
             self.finish(steps, last)
 
-    def finish_copy(self, write: Any, at: Any, after: Any = None) -> None:
+    def finish_copy(self, write: Any, loop: Any, after: Any = None) -> None:
         """Vectors for a copy of short rows in the loop `at`; LLVM makes those of long ones. Of an
         image whose size is not known the copy ends with the last row, without asking in each. The
         block `after`, if it is another one, goes over all rows behind it.
         """
-        *rows, last = loops_inside(self.sch, write, at)
+        *rows, last = loops_inside(self.sch, write, loop)
         if (extent_of(self.sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
             self.sch.vectorize(last)
         if rows and not self.sizes.known:
             self.sch.annotate(rows[-1], PARTITION_HINT, True)
         if after is not None and after is not write:
             sch = self.sch
-            sch.reverse_compute_at(after, at)
-            fuse_run(sch, after, loops_inside(sch, after, at))
-            last = loops_inside(sch, after, at)[-1]
+            sch.reverse_compute_at(after, loop)
+            fuse_run(sch, after, loops_inside(sch, after, loop))
+            last = loops_inside(sch, after, loop)[-1]
             if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
                 sch.vectorize(last)
 

@@ -95,9 +95,9 @@ def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModu
             if is_scheduled(fn):
                 declined("left as it is: it has a schedule of its own, or no blocks")
                 continue
-            made = schedule_function(fn, cpu, exact)
-        if made is not fn:
-            changed[gv] = made
+            scheduled = schedule_function(fn, cpu, exact)
+        if scheduled is not fn:
+            changed[gv] = scheduled
     if not changed:
         return mod
     new = mod.clone()
@@ -111,8 +111,8 @@ def WidenIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """The type of the indices of a graph, int64, in functions that have no schedule, as far as it
     is worth the same there. Rules compare indices as they are written: one type is one way.
     """
-    made = with_index_dtype(fn, "int64")
-    return fn if made is fn or is_scheduled(fn) else made
+    widened = with_index_dtype(fn, "int64")
+    return fn if widened is fn or is_scheduled(fn) else widened
 
 
 def is_scheduled(fn: PrimFunc) -> bool:
@@ -140,9 +140,9 @@ def schedule_function(fn: PrimFunc, cpu: CpuModel, exact: bool = False) -> PrimF
         fn = fn.replace(span=UNKNOWN)
     trimmed = without_empty(fn)
     if trimmed is not None:
-        made = _scheduled(trimmed[0], cpu, exact)
-        if made is not trimmed[0] and is_filled(made, trimmed[1]):
-            return made
+        scheduled = _scheduled(trimmed[0], cpu, exact)
+        if scheduled is not trimmed[0] and is_filled(scheduled, trimmed[1]):
+            return scheduled
     return _scheduled(fn, cpu, exact)
 
 
@@ -190,11 +190,11 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
     sch = store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     if cpu.cores > 1:
         sch = share_loops(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
-    made = next(iter(sch.mod.functions.values()))
-    assert isinstance(made, PrimFunc)
+    scheduled = next(iter(sch.mod.functions.values()))
+    assert isinstance(scheduled, PrimFunc)
     if sums and not exact:
-        made = made.with_attr(REASSOCIATE, True)
-    return made if made is fn else made.with_attr(SCHEDULED, True)
+        scheduled = scheduled.with_attr(REASSOCIATE, True)
+    return scheduled if scheduled is fn else scheduled.with_attr(SCHEDULED, True)
 
 
 GROUP_RULES: tuple[GroupRule, ...] = (
@@ -300,9 +300,9 @@ def with_constant_layouts(
             except ScheduleError:
                 continue
             packs[k] = wanted.pack
-    made = next(iter(sch.mod.functions.values()))
-    assert isinstance(made, PrimFunc)
-    return (made if packs else fn), packs
+    packed = next(iter(sch.mod.functions.values()))
+    assert isinstance(packed, PrimFunc)
+    return (packed if packs else fn), packs
 
 
 def _copies(block: Block, known: Collection[Buffer]) -> bool:
@@ -328,5 +328,5 @@ def with_constant_blocks(
         return fn, []
     with telling(None):
         scheduled = schedule_function(fn.with_attr(KNOWN, tuple(constants)), cpu, exact)
-    made, blocks = without_constant_blocks(scheduled.without_attr(KNOWN), constants)
-    return (made, blocks) if blocks else (fn, [])
+    rest, blocks = without_constant_blocks(scheduled.without_attr(KNOWN), constants)
+    return (rest, blocks) if blocks else (fn, [])

@@ -33,10 +33,10 @@ def without_empty(fn: PrimFunc) -> tuple[PrimFunc, frozenset[Var]] | None:
     kept: list[Stmt] = []
     symbols: set[Var] = set()
     for nest in root.body.seq:
-        found = _sum_of_nothing(nest, sums)
-        if found is None:
+        sizes = _sum_of_nothing(nest, sums)
+        if sizes is None:
             kept.append(nest)
-        symbols |= found or frozenset()
+        symbols |= sizes or frozenset()
     if len(kept) == len(root.body.seq):
         return None
     body = kept[0] if len(kept) == 1 else SeqStmt(tuple(kept))
@@ -84,8 +84,8 @@ def is_filled(fn: PrimFunc, symbols: frozenset[Var]) -> bool:
     and goes on to its readers, in loops that run whatever the symbols are.
     """
 
-    def below(at: tuple[Stmt, frozenset[Var]]) -> list[tuple[Stmt, frozenset[Var]]]:
-        s, on = at
+    def below(item: tuple[Stmt, frozenset[Var]]) -> list[tuple[Stmt, frozenset[Var]]]:
+        s, on = item
         if isinstance(s, For):
             on |= _mentioned((s.min, s.extent), symbols)
         elif isinstance(s, BlockRealize):

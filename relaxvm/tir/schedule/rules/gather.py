@@ -49,16 +49,16 @@ def schedule_gather(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     loops = loops_of(sch, rv)
     if not loops or not facts_of(sch.state, block).elementwise:
         return False
-    found = _match(block, loops)
-    if found is None:
+    gather = _match(block, loops)
+    if gather is None:
         return False
-    buffer = found.load.buffer
-    along = found.along
-    size, columns = buffer.shape[found.axis], extent_of(sch, loops[along])
+    buffer = gather.load.buffer
+    along = gather.along
+    size, columns = buffer.shape[gather.axis], extent_of(sch, loops[along])
     if not isinstance(size, IntImm) or columns is None:
         return False
     item = buffer.dtype.itemsize
-    rest = [v for v in loops if v not in found.kept and v is not along]
+    rest = [v for v in loops if v not in gather.kept and v is not along]
     times = 1
     for v in rest:
         times *= extent_of(sch, loops[v]) or 0
@@ -69,7 +69,7 @@ def schedule_gather(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     if width * item < cpu.line_bytes:
         return False
     outer, inner = sch.split(loops[along], [None, width])
-    sch.reorder(*(loops[v] for v in found.kept), outer, *(loops[v] for v in rest), inner)
+    sch.reorder(*(loops[v] for v in gather.kept), outer, *(loops[v] for v in rest), inner)
     if columns % width:
         sch.annotate(outer, PARTITION_HINT, True)
     position = [r.buffer for r in block.reads].index(buffer)

@@ -172,7 +172,7 @@ def _periods(block: Block, axis: Var) -> list[int]:
     """After how many steps of the axis an index starts again or goes on: c of ``axis // c`` and
     ``axis % c``, and a * c of ``axis // a % c``; growing.
     """
-    found: set[int] = set()
+    periods: set[int] = set()
     for access in (n for n in walk(block.body) if isinstance(n, (BufferLoad, BufferStore))):
         # How many steps of the axis make one step of an expression.
         steps: dict[int, int] = {id(axis): 1}
@@ -181,6 +181,6 @@ def _periods(block: Block, axis: Var) -> list[int]:
                 continue
             if isinstance(e.b, IntImm) and e.b.value > 1:
                 period = steps[id(e.a)] * e.b.value
-                found.add(period)
+                periods.add(period)
                 steps[id(e)] = period if isinstance(e, FloorDiv) else steps[id(e.a)]
-    return sorted(found)
+    return sorted(periods)

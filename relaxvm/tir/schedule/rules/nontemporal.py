@@ -96,8 +96,12 @@ def flat_index(access: BufferLoad | BufferStore, values: Mapping[Var, PrimExpr])
     """The place of an element in its buffer, row by row, with `values` for variables."""
     place: PrimExpr | None = None
     for index, extent in zip(access.indices, access.buffer.shape):
-        at = substitute(index, values)
-        place = at if place is None else place * extent.astype(at.dtype) + at.astype(place.dtype)
+        position = substitute(index, values)
+        place = (
+            position
+            if place is None
+            else place * extent.astype(position.dtype) + position.astype(place.dtype)
+        )
     return const(0, "int64") if place is None else place
 
 

@@ -63,7 +63,7 @@ def constant_panels(operand: Operand, axis: Var, width: int) -> ConstantLayout:
 
 
 def pack_panels(
-    sch: Schedule, block: Any, operand: Operand, axis: Var, at: Any, width: int, lanes: int
+    sch: Schedule, block: Any, operand: Operand, axis: Var, loop: Any, width: int, lanes: int
 ) -> None:
     """Copy what one iteration of the loop `at` needs of an input into panels; all of it before all
     loops if that is None.
@@ -72,18 +72,18 @@ def pack_panels(
     """
     reads = [r.buffer for r in sch.get(block).reads]
     copy = sch.cache_read(block, reads.index(operand.buffer), "global")
-    move_panels(sch, copy, operand, axis, at, width, lanes)
+    move_panels(sch, copy, operand, axis, loop, width, lanes)
 
 
 def move_panels(
-    sch: Schedule, copy: Any, operand: Operand, axis: Var, at: Any, width: int, lanes: int
+    sch: Schedule, copy: Any, operand: Operand, axis: Var, loop: Any, width: int, lanes: int
 ) -> None:
     """Make the block `copy` of an input fill panels, in the loop `at` or before all loops."""
     place = operand.place(axis)
     sch.transform_layout(copy, ("write", 0), to_panels(operand, axis, width))
-    if at is not None:
-        sch.compute_at(copy, at)
-    inner = list(sch.get_loops(copy)) if at is None else loops_inside(sch, copy, at)
+    if loop is not None:
+        sch.compute_at(copy, loop)
+    inner = list(sch.get_loops(copy)) if loop is None else loops_inside(sch, copy, loop)
     bound = sch.state.realize(sch.get(copy)).iter_values[place]
     within = {n for n in walk(bound) if isinstance(n, Var)}
     along = next((x for x in inner if sch.get(x).loop_var in within), None)

@@ -79,8 +79,8 @@ def _is_much(nest: For) -> bool:
 def _steps(nest: For) -> float:
     """How often stores run, symbols taken for typical."""
 
-    def below(at: tuple[Stmt, float]) -> list[tuple[Stmt, float]]:
-        s, times = at
+    def below(item: tuple[Stmt, float]) -> list[tuple[Stmt, float]]:
+        s, times = item
         if isinstance(s, For):
             times *= s.extent.value if isinstance(s.extent, IntImm) else TYPICAL_SIZE
         return [(c, times) for c in statements_below(s)]

@@ -189,11 +189,11 @@ class _Pooling:
         if len(consumers) != 1:
             return None
         mine: Block = sch.get(self.rv)
-        made = mine.writes[0].buffer
+        pooled = mine.writes[0].buffer
         root: Block = sch.get(sch.get_block("root"))
-        inside = any(b is made for b in root.alloc_buffers)
-        alone = len(users_of(sch.state, made.data)[0]) == 1
-        fits = inside and alone and is_pointwise(sch, consumers[0], made)
+        inside = any(b is pooled for b in root.alloc_buffers)
+        alone = len(users_of(sch.state, pooled.data)[0]) == 1
+        fits = inside and alone and is_pointwise(sch, consumers[0], pooled)
         return consumers[0] if fits else None
 
     # -- along the last axis -----------------------------------------------------------------------
@@ -222,18 +222,18 @@ class _Pooling:
         """The blocks of what windows share: rows of the data, and copies with places beside it."""
         sch, rv, pool = self.sch, self.rv, self.pool
         (along,) = self._along()
-        found = []
+        windows = []
         if pool.taps:
-            found.append(sch.separate_window(rv, [self._loops()[along]]))
+            windows.append(sch.separate_window(rv, [self._loops()[along]]))
         if pool.stride is not None and along in variables_of(_conditions(sch.get(rv))):
-            found.append(sch.separate_window(rv, [self._loops()[along]], True))
-        return found
+            windows.append(sch.separate_window(rv, [self._loops()[along]], True))
+        return windows
 
-    def _row(self, row: Any, at: Any) -> None:
+    def _row(self, row: Any, loop: Any) -> None:
         """The loops of what windows share, inside the loop `at`."""
         sch = self.sch
         block: Block = sch.get(row)
-        loops = _axis_loops(sch, row, at)
+        loops = _axis_loops(sch, row, loop)
         reduce = [a.var for a in block.iter_vars if not a.is_spatial]
         place = next(a.var for a in reversed(block.iter_vars) if a.is_spatial)
         if place not in loops or any(v not in loops for v in reduce):
@@ -375,14 +375,14 @@ def _conditions(block: Block) -> list[Any]:
     return [] if not isinstance(value, Call) else guarded(value, value.args[-1])[0]
 
 
-def _axis_loops(sch: Schedule, rv: Any, at: Any) -> dict[Var, Any]:
+def _axis_loops(sch: Schedule, rv: Any, outer: Any) -> dict[Var, Any]:
     """{axis: its loop} of the axes of a block that loops inside the loop `at` move."""
     block: Block = sch.get(rv)
     values = sch.state.realize(block).iter_values
-    by_var = {sch.get(x).loop_var: x for x in loops_inside(sch, rv, at)}
-    found: dict[Var, Any] = {}
+    by_var = {sch.get(x).loop_var: x for x in loops_inside(sch, rv, outer)}
+    by_axis: dict[Var, Any] = {}
     for a, value in zip(block.iter_vars, values):
         mine = [x for v, x in by_var.items() if v in variables_of((value,))]
         if len(mine) == 1:
-            found[a.var] = mine[0]
-    return found
+            by_axis[a.var] = mine[0]
+    return by_axis

@@ -48,19 +48,19 @@ def never_runs(sch: Schedule, rv: Any) -> bool:
 
 def loops_of(sch: Schedule, rv: Any) -> dict[Var, Any] | None:
     """{axis: loop} if each axis of the block is one loop of its own, and there are no others."""
-    found = {}
+    by_axis = {}
     block = sch.get(rv)
     by_var = {sch.get(loop).loop_var: loop for loop in sch.get_loops(rv)}
     for axis, value in zip(block.iter_vars, sch.state.realize(block).iter_values):
         if value not in by_var:
             return None
-        found[axis.var] = by_var[value]
-    return found if len(found) == len(by_var) else None
+        by_axis[axis.var] = by_var[value]
+    return by_axis if len(by_axis) == len(by_var) else None
 
 
-def loops_inside(sch: Schedule, rv: Any, at: Any) -> list[Any]:
+def loops_inside(sch: Schedule, rv: Any, outer: Any) -> list[Any]:
     """The loops around a block that are in the loop `at`, outermost first."""
-    wanted, loops = sch.get(at), list(sch.get_loops(rv))
+    wanted, loops = sch.get(outer), list(sch.get_loops(rv))
     return loops[next(k for k, x in enumerate(loops) if sch.get(x) is wanted) + 1 :]
 
 
@@ -99,13 +99,13 @@ def is_copy(store: Stmt) -> bool:
     return value.buffer.data is not store.buffer.data
 
 
-def is_pointwise(sch: Schedule, rv: Any, made: Buffer) -> bool:
+def is_pointwise(sch: Schedule, rv: Any, buffer: Buffer) -> bool:
     """Whether a block writes each element of its result once, and reads `made` just there."""
     reader: Block = sch.get(rv)
     if not isinstance(reader.body, BufferStore) or reader.init is not None:
         return False
     axes = reader.iter_vars
-    reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is made]
+    reads = [n for n in walk(reader.body) if isinstance(n, BufferLoad) and n.buffer is buffer]
     return (
         facts_of(sch.state, reader).elementwise
         and _same(reader.body.indices, axes)

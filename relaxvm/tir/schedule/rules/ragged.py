@@ -78,15 +78,15 @@ def schedule_ragged(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
 
 
 def _fill(
-    sch: Schedule, rv: Any, source: Operand, padded: Operand, axis: Any, at: Any, width: int
+    sch: Schedule, rv: Any, source: Operand, padded: Operand, axis: Any, loop: Any, width: int
 ) -> None:
     """Copy an input into panels; the copy that filled it up with zeros becomes that."""
     if source.buffer is padded.buffer:
-        pack_panels(sch, rv, padded, axis, at, width, 1)
+        pack_panels(sch, rv, padded, axis, loop, width, 1)
         return
     copy = next(
         p
         for p in sch.get_producers(rv)
         if any(w.buffer is padded.buffer for w in sch.get(p).writes)
     )
-    move_panels(sch, copy, padded, axis, at, width, 1)
+    move_panels(sch, copy, padded, axis, loop, width, 1)

@@ -96,12 +96,12 @@ def memory_order(load: BufferLoad, block: Block) -> dict[Var, int]:
     that take larger steps come first.
     """
     axes = {a.var for a in block.iter_vars}
-    found: dict[Var, int] = {}
+    order: dict[Var, int] = {}
     for index in load.indices:
         inside = [v for v in walk(index) if isinstance(v, Var) and v in axes]
         for v in sorted(inside, key=lambda v: -_step(index, v)):
-            found[v] = len(found)
-    return found
+            order[v] = len(order)
+    return order
 
 
 def _step(index: PrimExpr, var: Var) -> int:
@@ -152,9 +152,9 @@ def fuse_run(sch: Schedule, rv: Any, loops: Sequence[Any]) -> None:
     """Make the innermost of these loops around a block one, as far as they are one run."""
     block: Block = sch.get(rv)
     values = dict(zip(sch.state.realize(block).iter_values, block.iter_vars))
-    found = {values[sch.get(x).loop_var].var: x for x in loops if sch.get(x).loop_var in values}
-    run = run_length(sch, block, found, list(found))
-    if run > 1 and list(found.values())[-run:] == list(loops[-run:]):
+    by_axis = {values[sch.get(x).loop_var].var: x for x in loops if sch.get(x).loop_var in values}
+    run = run_length(sch, block, by_axis, list(by_axis))
+    if run > 1 and list(by_axis.values())[-run:] == list(loops[-run:]):
         sch.fuse(*loops[-run:])
 
 

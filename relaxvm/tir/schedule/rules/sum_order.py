@@ -56,12 +56,12 @@ def _order(sch: Schedule, rv: Any) -> tuple[int, ...]:
     values = sch.state.realize(block).iter_values
     reduced = [v for axis, v in zip(block.iter_vars, values) if axis.is_reduce]
     moved = [{n for n in walk(value) if isinstance(n, Var)} for value in reduced]
-    found: list[int] = []
+    order: list[int] = []
     loops = [sch.get(loop).loop_var for loop in sch.get_loops(rv)]
     for var in loops:
-        found += [k for k, inside in enumerate(moved) if var in inside]
+        order += [k for k, inside in enumerate(moved) if var in inside]
     down = [-1 - k for k, value in enumerate(reduced) if not _goes_up(value, loops)]
-    return (*(k for k, _ in groupby(found)), *down)
+    return (*(k for k, _ in groupby(order)), *down)
 
 
 def _goes_up(value: PrimExpr, loops: Sequence[Var]) -> bool:

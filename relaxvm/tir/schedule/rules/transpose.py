@@ -80,12 +80,12 @@ def _other_axis(store: BufferStore, loops: dict[Var, Any]) -> Any:
     both move both.
     """
     along = store.indices[-1]
-    found = None
+    axis = None
     most = 1
     for load in (n for n in walk(store.value) if isinstance(n, BufferLoad)):
         if len(load.indices) > most and load.indices[-1] in loops and along in load.indices[:-1]:
-            found, most = load.indices[-1], len(load.indices)
-    return found if found in store.indices[:-1] else None
+            axis, most = load.indices[-1], len(load.indices)
+    return axis if axis in store.indices[:-1] else None
 
 
 def _whole_squares(sch: Schedule, rv: Any, rows: int, columns: int, lanes: int) -> list[Any]:
@@ -245,7 +245,7 @@ def _halves(lanes: int, group: int, step: int) -> tuple[list[int], list[int]]:
 
 def _reversed(k: int, group: int) -> int:
     """`k` with its bits in reverse, as a number below `group`, a power of two."""
-    made = 0
+    turned = 0
     while group > 1:
-        made, k, group = 2 * made + k % 2, k // 2, group // 2
-    return made
+        turned, k, group = 2 * turned + k % 2, k // 2, group // 2
+    return turned

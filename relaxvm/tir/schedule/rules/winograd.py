@@ -123,10 +123,10 @@ def with_fewer_products(
         if not any(s is nest for s in children) or not _is_whole(sch, rv, nest):
             continue
         body = seq(*(t for s in children for t in (form.nests if s is nest else [s])))
-        made = root.replace(body=body, alloc_buffers=(*root.alloc_buffers, *form.buffers))
+        new_root = root.replace(body=body, alloc_buffers=(*root.alloc_buffers, *form.buffers))
         bindings = dict(fn.buffer_map)
         bindings[fn.params[places[0]]] = form.weight
-        realize = BlockRealize((), const(True), made)
+        realize = BlockRealize((), const(True), new_root)
         decided("{} in fewer products, by tiles of {} rows", sch.get(rv), form.rows)
         return fn.replace(body=realize, buffer_map=Map(bindings)), {places[0]: form.pack}
     return fn, {}
@@ -232,10 +232,10 @@ class _Form:
             return _chosen(i, self.matrices.result, terms)
 
         rows = (batch, panels, tiles, self.rows, sizes.width, self.panel)
-        made = self._stage("results", rows, dtype, results)
+        stage = self._stage("results", rows, dtype, results)
 
         def turned(n: Any, o: Any, h: Any, w: Any) -> PrimExpr:
-            return made[n, o // self.panel, h // self.rows, h % self.rows, w, o % self.panel]
+            return stage[n, o // self.panel, h // self.rows, h % self.rows, w, o % self.panel]
 
         self._stage(result.name, result.shape, dtype, turned, result)
 
@@ -258,8 +258,8 @@ class _Form:
             out = decl_buffer(shape, dtype, name)
             self.buffers.append(out)
         axes = [_axis(f"v{k}", e) for k, e in enumerate(shape)]
-        at = tuple(a.var for a in axes)
-        self._add(Block(tuple(axes), (), (), name, BufferStore(out, value(*at), at)))
+        position = tuple(a.var for a in axes)
+        self._add(Block(tuple(axes), (), (), name, BufferStore(out, value(*position), position)))
         return out
 
     def _products(self, inputs: Buffer, shape: Sequence[Any]) -> None:
@@ -268,11 +268,11 @@ class _Form:
         depth, width = self.weight.shape[2], self.weight.shape[3]
         axes = [_axis(f"v{k}", e) for k, e in enumerate(shape)]
         sums = [_axis("c", depth, "reduce"), _axis("s", width, "reduce")]
-        n, p, t, w, a, o = at = tuple(x.var for x in axes)
+        n, p, t, w, a, o = position = tuple(x.var for x in axes)
         k, s = (x.var for x in sums)
         step = inputs[n, t, a, k, w + s] * self.weight[p, a, k, s, o]
-        body = BufferStore(out, BufferLoad(out, at) + step, at)
-        init = BufferStore(out, const(0, out.dtype), at)
+        body = BufferStore(out, BufferLoad(out, position) + step, position)
+        init = BufferStore(out, const(0, out.dtype), position)
         self._add(Block((*axes, *sums), (), (), "products", body, init))
 
     def _add(self, block: Block) -> None:
