@@ -189,10 +189,10 @@ class CheckMeaning(PassInstrument):
             if len(_params(fn)) != len(_params(other)):
                 self._leave_out(what, f"{name}: it takes other arguments now")
                 continue
-            given = None if self._inputs is None else self._inputs.get(name)
+            inputs = None if self._inputs is None else self._inputs.get(name)
             if graphs and self._inputs is not None:
-                if given is not None:
-                    yield name, given, "given", False
+                if inputs is not None:
+                    yield name, inputs, "given", False
                 continue
             calls = [] if graphs else list(self._machine.calls.get(name, ()))
             for number, args in enumerate(calls):
@@ -286,10 +286,10 @@ def _wrong_code(
             continue
         for mode, stage in (("bytecode", "bytecode"), ("compiled", "compiled graph functions")):
             vm = VirtualMachine(executable, exec_mode=mode, functions=machine.functions or None)
-            given = [copied(a) for a in args]
+            copies = [copied(a) for a in args]
             try:
-                result = _as_leaves(vm[name](*given))
-                got = Outcome([*result, *_as_leaves(given)])
+                result = _as_leaves(vm[name](*copies))
+                got = Outcome([*result, *_as_leaves(copies)])
             except Exception as error:
                 got = Outcome(error=error)
             count = len(got.values)
@@ -329,14 +329,14 @@ def _wrong_kernel(check: CheckMeaning, target: Any) -> MeaningError | None:
 
 def _built(mod: IRModule, name: str, args: Sequence[Any], target: Any) -> Outcome:
     """What machine code for `target` gives."""
-    given = [copied(a) for a in args]
+    copies = [copied(a) for a in args]
     fn = mod[name]
     if isinstance(fn, PrimFunc):
         public = fn.with_attr("global_symbol", name)
-        build_kernels(IRModule({name: public}), target, schedule=False)[name](*given)
-        return Outcome(_as_leaves(given))
+        build_kernels(IRModule({name: public}), target, schedule=False)[name](*copies)
+        return Outcome(_as_leaves(copies))
     vm = VirtualMachine(pipeline.build(mod, target))
-    return Outcome([*_as_leaves(vm[name](*given)), *_as_leaves(given)])
+    return Outcome([*_as_leaves(vm[name](*copies)), *_as_leaves(copies)])
 
 
 def _as_leaves(x: Any) -> list[Any]:

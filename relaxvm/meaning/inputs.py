@@ -78,21 +78,21 @@ class Inputs:
         if any(n < 0 for n in shape):
             raise Unknown(f"shape {shape} cannot be")
         if dtype.is_bool:
-            made: Any = self.rng.integers(0, 2, shape).astype(bool)
+            elements: Any = self.rng.integers(0, 2, shape).astype(bool)
         elif np.issubdtype(to_numpy_dtype(dtype), np.integer) and not dtype.is_bits:
-            made = self.rng.integers(0, 3, shape).astype(to_numpy_dtype(dtype))
+            elements = self.rng.integers(0, 3, shape).astype(to_numpy_dtype(dtype))
         elif dtype.is_float or dtype.is_bits:
-            made = self.rng.normal(size=shape)
-            if self.special and made.size:
+            elements = self.rng.normal(size=shape)
+            if self.special and elements.size:
                 values = np.array([np.nan, np.inf, -np.inf, -0.0, 0.0])
-                places = self.rng.integers(0, made.size, min(5, 1 + made.size // 4))
-                made.reshape(-1)[places] = values[: len(places)]
+                places = self.rng.integers(0, elements.size, min(5, 1 + elements.size // 4))
+                elements.reshape(-1)[places] = values[: len(places)]
             if dtype.is_bits:
-                made = values_to_bits(made.astype(np.float32), dtype)
-            made = made.astype(to_numpy_dtype(dtype), copy=False)
+                elements = values_to_bits(elements.astype(np.float32), dtype)
+            elements = elements.astype(to_numpy_dtype(dtype), copy=False)
         else:
             raise Unknown(f"no numbers of {dtype} can be made")
-        return wrap_unchecked(np.ascontiguousarray(made).reshape(shape), dtype)
+        return wrap_unchecked(np.ascontiguousarray(elements).reshape(shape), dtype)
 
 
 def _symbols(e: PrimExpr) -> list[TirVar]:

@@ -56,9 +56,9 @@ class Machine:
         """What function `name` of `mod` gives. Raises TimeUp."""
         args, ran = [copied(a) for a in args], set()
 
-        def kernel(fn: PrimFunc, given: tuple[Any, ...], inside: IRModule) -> None:
+        def kernel(fn: PrimFunc, operands: tuple[Any, ...], inside: IRModule) -> None:
             ran.add(id(fn))
-            self.kernel(fn, given, inside)
+            self.kernel(fn, operands, inside)
 
         try:
             fn = mod[name]
@@ -193,7 +193,7 @@ def trace(
     machine: Machine, mod: IRModule, name: str, args: Sequence[Any]
 ) -> dict[tuple[str, str, int], tuple[VarBinding, Any]]:
     """The bindings of a run, with their values; by function, variable and turn."""
-    found: dict[tuple[str, str, int], tuple[VarBinding, Any]] = {}
+    values: dict[tuple[str, str, int], tuple[VarBinding, Any]] = {}
     turns: dict[tuple[str, str], int] = {}
 
     def note(function: str, binding: Any, value: Any) -> None:
@@ -201,14 +201,14 @@ def trace(
         key = function, binding.var.name_hint
         turns[key] = turns.get(key, -1) + 1
         if not (isinstance(binding.value, Call) and binding.value.op in _ALLOCATES):
-            found[(*key, turns[key])] = binding, copied(value)
+            values[(*key, turns[key])] = binding, copied(value)
 
     run = Evaluator(mod, machine.functions, machine.kernel, note)
     try:
         run.run(name, *(copied(a) for a in args))
     except Exception:
         pass
-    return found
+    return values
 
 
 def first_difference(

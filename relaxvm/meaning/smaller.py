@@ -42,9 +42,9 @@ class Shrinker:
         ends: list[Any] = [fn.body.body, *(b.var for b in rows if b.var.name_hint == name)]
         for end in reversed(ends):
             upto = rows if end is fn.body.body else rows[: 1 + [b.var for b in rows].index(end)]
-            found = self._reduced(before, fn, upto, end, values)
-            if found is not None:
-                return found
+            reduced = self._reduced(before, fn, upto, end, values)
+            if reduced is not None:
+                return reduced
         return best
 
     def _reduced(self, mod: IRModule, fn: Function, rows: list[Any], end: Any, values: Any) -> Any:
@@ -52,14 +52,14 @@ class Shrinker:
         best = self._with(mod, fn, rows, end, values)
         size = max(1, len(rows) // 2)
         while best is not None and size and time.monotonic() < self.machine.end:
-            at = 0
-            while at < len(rows) and time.monotonic() < self.machine.end:
-                fewer = rows[:at] + rows[at + size :]
-                found = self._with(mod, fn, fewer, end, values)
-                if found is None:
-                    at += size
+            start = 0
+            while start < len(rows) and time.monotonic() < self.machine.end:
+                fewer = rows[:start] + rows[start + size :]
+                smaller = self._with(mod, fn, fewer, end, values)
+                if smaller is None:
+                    start += size
                 else:
-                    best, rows = found, fewer
+                    best, rows = smaller, fewer
             size //= 2
         return best
 
@@ -85,8 +85,8 @@ class Shrinker:
             body = substitute_graph(SeqExpr(tuple(blocks), end), renamed)
             params = [v for v in fn.params if v in read]
             params += [v for v in read if v not in fn.params]
-            given = [renamed.get(v, v) for v in params]
-            small = Function(tuple(given), body, attrs=fn.attrs, is_pure=fn.is_pure)
+            arguments = [renamed.get(v, v) for v in params]
+            small = Function(tuple(arguments), body, attrs=fn.attrs, is_pure=fn.is_pure)
             used = reachable(all_global_vars(small), lambda gv: all_global_vars(mod[gv]))
             functions = {gv: mod[gv] for gv in used if gv in mod}
             trial = mod.clone({**functions, mod.get_global_var(self.name): small})

@@ -317,12 +317,12 @@ class BlockBuilder:
         """The functions that may be equal to `func`."""
         assert self._by_likeness is not None
         likeness = _likeness(func)
-        found = self._by_likeness.get(likeness)
-        if found is None:
+        alike = self._by_likeness.get(likeness)
+        if alike is None:
             return ()
-        for gv, each in found:
+        for gv, each in alike:
             self._by_hash.setdefault(structural_hash(each), []).append(gv)
-        found.clear()
+        alike.clear()
         return self._by_hash.get(structural_hash(func), ())
 
     def update_func(self, gv: GlobalVar | str, updated_func: BaseFunc) -> None:
@@ -583,11 +583,11 @@ class BlockBuilder:
             span = _line_of_caller(2)
         sure = cast_check(struct_info, leaf.struct_info, self.is_bound_symbol, frame.values)
         if sure is BaseCheckResult.FAIL_L0:
-            made = getattr(leaf, "span", UNKNOWN)
+            leaf_span = getattr(leaf, "span", UNKNOWN)
             raise StructInfoError(
                 f"match_cast: the value can never be that\n  wanted: {struct_info}"
                 f"{found_values(struct_info, frame.values)}{where(span)}\n"
-                f"  got:    {leaf.struct_info}{where(made)}"
+                f"  got:    {leaf.struct_info}{where(leaf_span)}"
             )
         block = frame.normal.scopes[-1].block
         name = frame.normal.names.fresh(name_hint or ("lv" if block.dataflow else "gv"))
@@ -664,9 +664,9 @@ class BlockBuilder:
     def lookup_binding(self, var: Var) -> Expr | None:
         """What `var` was bound to in the function being written, or None."""
         for frame in reversed(self._frames):
-            found = frame.var_of.get(id(var))
-            if found is not None:
-                return found[1]
+            entry = frame.var_of.get(id(var))
+            if entry is not None:
+                return entry[1]
         return None
 
     def get_unique_name(self, name_prefix: str) -> str:

@@ -21,10 +21,10 @@ def donated_params(fn: Function, name: str) -> tuple[int, ...]:
 
     Raises PassError for what is no list of names of parameters that hold tensors.
     """
-    given = fn.get_attr(DONATE)
-    if given is None:
+    donated = fn.get_attr(DONATE)
+    if donated is None:
         return ()
-    texts = [str(g.value if isinstance(g, StringImm) else g) for g in _items(given)]
+    texts = [str(g.value if isinstance(g, StringImm) else g) for g in _items(donated)]
     numbers = {p.name_hint: i for i, p in enumerate(fn.params)}
     for text in texts:
         if text not in numbers:
@@ -38,8 +38,8 @@ def donated_params(fn: Function, name: str) -> tuple[int, ...]:
     return tuple(sorted({numbers[text] for text in texts}))
 
 
-def _items(given: object) -> Sequence[object]:
-    return given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+def _items(value: object) -> Sequence[object]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else (value,)
 
 
 def with_donated(mod: IRModule, names: object) -> IRModule:

@@ -94,9 +94,9 @@ def _with_symbols_of_its_own(func: PrimFunc, inputs: Inputs[Tensor]) -> PrimFunc
     outside = [v for v in used if v not in defined]
     if not outside:
         return func
-    at = len(inputs.tensors) + len(inputs.scalars)
+    place = len(inputs.tensors) + len(inputs.scalars)
     more = [inputs.own(v) for v in outside if not v.dtype.is_int and v not in inputs.scalars]
-    params = (*func.params[:at], *more, *func.params[at:])
+    params = (*func.params[:place], *more, *func.params[place:])
     return substitute(func.replace(params=params), {v: inputs.own(v) for v in outside})
 
 

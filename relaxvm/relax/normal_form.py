@@ -264,16 +264,16 @@ class Normalizer:
         return var
 
     def _leaves(self, exprs: tuple[Any, ...]) -> Steps:
-        made = []
+        leaves = []
         changed = False
         for each in exprs:
             if is_leaf(each):
-                made.append(each)
+                leaves.append(each)
             else:
                 leaf = yield self._leaf(each)
                 changed = changed or leaf is not each
-                made.append(leaf)
-        return tuple(made) if changed else exprs
+                leaves.append(leaf)
+        return tuple(leaves) if changed else exprs
 
     def _value(self, expr: Any) -> Steps:
         rule = _RULES.get(type(expr))

@@ -20,9 +20,9 @@ of values whose types are not known yet.
 
 def _apply(name: str, *args: Any) -> Any:
     for later in OF_UNTYPED:
-        made = later(name, args)
-        if made is not None:
-            return made
+        result = later(name, args)
+        if result is not None:
+            return result
     return Op.get(f"relax.{name}").function(*args)  # type: ignore[attr-defined]
 
 

@@ -82,9 +82,9 @@ def _conversion(hint: Any) -> Callable[[Any], Any] | None:
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (list, tuple, Sequence):
         return _as_list if inner and _conversion(inner[0]) is convert_to_expr else None
-    found = [_conversion(each) for each in inner if each is not type(None)]
+    conversions = [_conversion(each) for each in inner if each is not type(None)]
     # Of a choice between several kinds nothing is converted.
-    return found[0] if len(found) == 1 and len(inner) == 2 else None
+    return conversions[0] if len(conversions) == 1 and len(inner) == 2 else None
 
 
 def _converting(func: F, conversions: dict[str, Callable[[Any], Any]]) -> F:

@@ -75,13 +75,13 @@ def _all(what: Any) -> Iterator[Any]:
 
 def detect_feature(a: Any, b: Any = None) -> set[Feature]:
     """What an expression (or a module) makes use of; `b` may be its module, in either order."""
-    found: set[Feature] = set()
+    features: set[Feature] = set()
     for part in (a, b):
         for n in _all(part) if part is not None else ():
-            found |= {f for kind, f in _FEATURES.items() if isinstance(n, kind)}
+            features |= {f for kind, f in _FEATURES.items() if isinstance(n, kind)}
             if isinstance(n, SeqExpr) and any(block.bindings for block in n.blocks):
-                found.add(Feature.fLet)
-    return found
+                features.add(Feature.fLet)
+    return features
 
 
 def check_constant(expr: Any) -> bool:
@@ -96,13 +96,13 @@ def check_constant(expr: Any) -> bool:
 def all_dtypes(expr: Any) -> set[str]:
     """The dtypes of all tensors in an expression."""
     infos: list[Any] = [n.struct_info for n in _all(expr) if isinstance(n, Expr)]
-    found = set()
+    dtypes = set()
     for info in infos:
         if isinstance(info, TupleStructInfo):
             infos.extend(info.fields)
         elif isinstance(info, TensorStructInfo) and info.dtype != "void":
-            found.add(str(info.dtype))
-    return found
+            dtypes.add(str(info.dtype))
+    return dtypes
 
 
 def free_type_vars(expr: Any, mod: Any = None) -> list[Any]:
@@ -173,8 +173,8 @@ def get_total_mac_number(expr: Any) -> int:
 
 def extract_fused_functions(mod: IRModule) -> dict[int, Function]:
     """By structural hash, the functions that fusion has made (attribute "Primitive")."""
-    found = [n for n in _all(mod) if isinstance(n, Function) and n.get_attr("Primitive")]
-    return {structural_hash(fn): fn for fn in found}
+    fused = [n for n in _all(mod) if isinstance(n, Function) and n.get_attr("Primitive")]
+    return {structural_hash(fn): fn for fn in fused}
 
 
 def check_kind(t: Any, mod: Any = None) -> str:

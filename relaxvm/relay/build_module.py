@@ -76,10 +76,10 @@ def build(
     Raises ValueError for arguments of other types, CodegenError for what only the virtual machine
     runs.
     """
-    for given, kind in ((executor, Executor), (runtime, Runtime)):
-        if given is not None and not isinstance(given, kind):
+    for choice, kind in ((executor, Executor), (runtime, Runtime)):
+        if choice is not None and not isinstance(choice, kind):
             raise PassError(
-                f"relay.build: wanted a relay.backend.{kind.__name__}, got {type(given).__name__}"
+                f"relay.build: wanted a relay.backend.{kind.__name__}, got {type(choice).__name__}"
             )
     mod = taken_module(ir_mod, params)
     devices, target = _devices(target), one_target(target, target_host)
@@ -211,11 +211,11 @@ def taken_module(mod: Any, params: Mapping[str, Any] | None) -> IRModule:
 
 def entry_of(mod: IRModule) -> Function:
     """The function ``main``. Raises VerifyError if there is none."""
-    found = mod["main"] if "main" in mod else None
-    if not isinstance(found, Function):
+    main = mod["main"] if "main" in mod else None
+    if not isinstance(main, Function):
         names = ", ".join(gv.name_hint for gv in mod) or "none"
         raise VerifyError(f"relay.build: wanted a function main; the module has: {names}")
-    return found
+    return main
 
 
 def one_target(target: Any, target_host: Any) -> Target:
@@ -270,8 +270,8 @@ def lowered(
 
 def typed(mod: IRModule) -> IRModule:
     """`mod`, whose types are found."""
-    found: IRModule = InferType()(mod)
-    return found
+    typed_mod: IRModule = InferType()(mod)
+    return typed_mod
 
 
 def _with_copies(mod: IRModule, devices: list[VDevice]) -> IRModule:

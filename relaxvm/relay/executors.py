@@ -69,8 +69,8 @@ class Executor:
                 if len(args) > len(names):
                     raise VerifyError(f"main takes {len(names)} arguments, got {len(args)}")
                 module.run(**dict(zip(names, args)), **kwargs)
-                made = [module.get_output(i) for i in range(module.get_num_outputs())]
-                return made[0] if len(made) == 1 else made
+                results = [module.get_output(i) for i in range(module.get_num_outputs())]
+                return results[0] if len(results) == 1 else results
 
             return call
         program = vm.compile(mod, self.target, exec_mode=self._exec_mode)

@@ -61,8 +61,8 @@ class ExprFunctor:
 
     def visit(self, expr: Any) -> Any:
         """Visit any expression by the method for its kind. Raises VerifyError for what is none."""
-        given = operand(expr)
-        expr = self._view.of(given)
+        before = operand(expr)
+        expr = self._view.of(before)
         if expr not in self.memo_map:
             self._depth += 1
             try:
@@ -72,7 +72,7 @@ class ExprFunctor:
         result = self.memo_map[expr]
         if self._depth or not isinstance(result, Expr):
             return result
-        return given if result is expr else self._view.written(result)
+        return before if result is expr else self._view.written(result)
 
     def _method(self, expr: Any) -> Callable[[Any], Any]:
         name = _METHODS.get(type(expr), "visit_var" if isinstance(expr, Var) else "")

@@ -140,8 +140,8 @@ class GraphWriter:
             return self._constant(value)
         if not isinstance(value, Var) or value not in self._known:
             raise self._fail(f"{what} is {value}")
-        found = self._known[value]
-        return found.number if isinstance(found, _Place) and found.number is not None else found
+        known = self._known[value]
+        return known.number if isinstance(known, _Place) and known.number is not None else known
 
     def _constant(self, value: Constant, device: int = 1) -> int:
         """The argument that a constant is, on the device where it is read."""

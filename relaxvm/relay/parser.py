@@ -680,9 +680,9 @@ class _Parser:
 
     def scalar(self, token: Token, sign: int = 1) -> tuple[Any, str]:
         """A number and its dtype."""
-        found = _NUMBER.fullmatch(token.text)
-        assert found is not None
-        digits, suffix = found.groups()
+        match = _NUMBER.fullmatch(token.text)
+        assert match is not None
+        digits, suffix = match.groups()
         whole = digits.isdecimal()
         if suffix == "bf16":
             dtype = "bfloat16"
@@ -947,10 +947,10 @@ def _may_be(declared: StructInfo, info: StructInfo) -> bool:
 
 
 def _tuple(fields: list[Any]) -> Tuple:
-    made = Tuple(fields)
-    if not isinstance(made.struct_info, TupleStructInfo):
+    whole = Tuple(fields)
+    if not isinstance(whole.struct_info, TupleStructInfo):
         raise StructInfoError("it is no tuple")
-    return made
+    return whole
 
 
 def _compute(sign: str, left: Any, right: Any) -> Any:

@@ -460,8 +460,8 @@ def unique(data: Any, is_sorted: bool = True, return_counts: bool = False) -> An
     """The values that occur; where each occurs first; the place of each element among them; how
     many there are; and, with `return_counts`, how often each occurs.
     """
-    found = ops.unique(data, is_sorted, True, True, return_counts)
-    values, first, places, *counts = (TupleGetItem(found, i) for i in range(3 + return_counts))
+    results = ops.unique(data, is_sorted, True, True, return_counts)
+    values, first, places, *counts = (TupleGetItem(results, i) for i in range(3 + return_counts))
     narrow = [ops.astype(v, as_dtype("int32")) for v in (first, places, *counts)]
     return Tuple([values, *narrow[:2], sizes(values, "int32"), *narrow[2:]])
 

@@ -188,9 +188,9 @@ class _Printer:
             inner = _computing({id(b.var): b.value for b in bindings if self.is_value(b)})
             for b in reversed(bindings):
                 if type(b.value) is Call and id(b.var) not in self.absorbed:
-                    found = spelled_as(b.value, inner, self.reads)
-                    self.spelled[id(b.value)] = found
-                    self.absorbed.update(id(v) for v in (found.absorbed if found else ()))
+                    spelling = spelled_as(b.value, inner, self.reads)
+                    self.spelled[id(b.value)] = spelling
+                    self.absorbed.update(id(v) for v in (spelling.absorbed if spelling else ()))
 
     def reads(self, operand: Expr) -> int:
         """How often an operand is read: wherever it stands but where it is bound."""
@@ -316,11 +316,11 @@ class _Printer:
         return self.leaf(value)
 
     def call(self, call: Call) -> str:
-        found = self.spelled.get(id(call))
-        if found is not None:
-            words = [self.operand(a) for a in found.args]
-            words += [f"{_key(k)}={self.attribute(v)}" for k, v in found.attrs.items()]
-            return f"{found.name}({', '.join(words)})"
+        spelling = self.spelled.get(id(call))
+        if spelling is not None:
+            words = [self.operand(a) for a in spelling.args]
+            words += [f"{_key(k)}={self.attribute(v)}" for k, v in spelling.attrs.items()]
+            return f"{spelling.name}({', '.join(words)})"
         words = [self.operand(a) for a in call.args]
         words += [f"{_key(k)}={self.attribute(v)}" for k, v in call.attrs.items()]
         if call.sinfo_args:

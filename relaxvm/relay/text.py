@@ -130,27 +130,27 @@ def called(name: str, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
     Raises StructInfoError for what the operator does not take.
     """
     op = operator(name)
-    given = dict(attrs)
+    settings = dict(attrs)
     for key in _COUNTS:
-        if isinstance(given.get(key), int) and given[key] > _MOST:
-            raise StructInfoError(f"{name}: {key}: wanted at most {_MOST}, got {given[key]}")
+        if isinstance(settings.get(key), int) and settings[key] > _MOST:
+            raise StructInfoError(f"{name}: {key}: wanted at most {_MOST}, got {settings[key]}")
     if op is None:
-        return _part(name, args, given)
+        return _part(name, args, settings)
     params = op.signature.parameters
-    if len(args) > sum(key not in given for key in params):
+    if len(args) > sum(key not in settings for key in params):
         # TVM writes what is an expression as an operand and as an attribute.
-        given = {key: value for key, value in given.items() if not isinstance(value, Expr)}
+        settings = {key: value for key, value in settings.items() if not isinstance(value, Expr)}
     rest = iter(args)
     for key, param in params.items():
         if param.kind is param.VAR_POSITIONAL:
-            return operand(CALLS[name](*given.values(), *rest))
-        if key not in given:
+            return operand(CALLS[name](*settings.values(), *rest))
+        if key not in settings:
             value = next(rest, _DEFAULTS.get(name, {}).get(key, _MISSING))
             if value is not _MISSING:
-                given[key] = value
+                settings[key] = value
     if next(rest, None) is not None:
         raise StructInfoError(f"{name}: {len(args)} operands are more than it takes")
-    return operand(CALLS[name](**given))
+    return operand(CALLS[name](**settings))
 
 
 def operator(name: str) -> Spelled | None:
@@ -189,8 +189,8 @@ def spelled_as(call: Call, inner: Inner, reads: Callable[[Any], int]) -> Spellin
     """
     if isinstance(call.op, Spelled):
         return _spelling(call.op, arguments(call))
-    found = recognised(call, inner, reads)
-    return None if found is None else _spelling(*found)
+    known = recognised(call, inner, reads)
+    return None if known is None else _spelling(*known)
 
 
 def recognised(

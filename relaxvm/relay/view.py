@@ -158,17 +158,17 @@ class View:
 
     def _call(self, call: Call) -> Any:
         if isinstance(call.op, Spelled):
-            given: dict[str, Any] = arguments(call)
+            operands: dict[str, Any] = arguments(call)
             op: Spelled = call.op
         else:
-            found = recognised(call, self._inner, self._reads)
-            if found is None:
+            known = recognised(call, self._inner, self._reads)
+            if known is None:
                 args = tuple([self._at(a) for a in call.args])
                 return _replaced(call, op=self._at(call.op), args=args)
-            op, given, absorbed = found
+            op, operands, absorbed = known
             self._absorbed.update(absorbed)
-        args = tuple([self._at(v) for v in given.values() if isinstance(v, Expr)])
-        attrs = {k: _in_full(op, k, v) for k, v in given.items() if not isinstance(v, Expr)}
+        args = tuple([self._at(v) for v in operands.values() if isinstance(v, Expr)])
+        attrs = {k: _in_full(op, k, v) for k, v in operands.items() if not isinstance(v, Expr)}
         if op is call.op and attrs == dict(call.attrs) and _same(args, call.args):
             return call
         return Call(op, args, attrs, (), call.struct_info, call.span)

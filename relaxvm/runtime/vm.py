@@ -170,15 +170,15 @@ class VirtualMachine(RelayCalls):
         return VMModule(self)
 
     def _linked(self, name: str) -> LinkedFunction:
-        found = self._functions.get(name) if isinstance(name, str) else None
-        if found is None:
+        fn = self._functions.get(name) if isinstance(name, str) else None
+        if fn is None:
             names = list(self.function_names)
             shown = repr(name) if isinstance(name, str) else reprlib.repr(name)
             raise VMValueError(
                 f"no function {shown} in this program{nearest_names(name, names)}; "
                 f"it has: {', '.join(names) or 'none'}"
             )
-        return found
+        return fn
 
     def _make_call(self, fn: LinkedFunction, donating: bool = False) -> Callable[..., Any]:
         """What takes any call of `fn`: the only one for the interpreter, and for machine code the
@@ -192,44 +192,44 @@ class VirtualMachine(RelayCalls):
             bound = args
             if kwargs or len(args) != count:
                 bound = bind_arguments(info, args, kwargs)
-            given: Sequence[Any] = [convert(value) for convert, value in zip(converters, bound)]
-            given = taken(info, bound, given) if donating else given
+            values: Sequence[Any] = [convert(value) for convert, value in zip(converters, bound)]
+            values = taken(info, bound, values) if donating else values
             native = self._native.get(fn.name)
             if self._careful:
-                value = self._own(self._run_carefully(fn, given))
+                value = self._own(self._run_carefully(fn, values))
             elif native is not None and destination is not None:
-                return destination.filled_by(native, given)
-            elif native is not None and (donating or _differ(given, args)):
-                value = native(*given)
+                return destination.filled_by(native, values)
+            elif native is not None and (donating or _differ(values, args)):
+                value = native(*values)
             else:
                 # Machine code comes here with what it refused: the interpreter says why.
-                value = self._own(run(fn, given, max_depth))
+                value = self._own(run(fn, values, max_depth))
             return value if destination is None else destination.write(value)
 
         call.__name__ = call.__qualname__ = fn.name
         call.__doc__ = info.signature()
         return call
 
-    def _run(self, fn: LinkedFunction, given: Sequence[Any], into: Destination | None) -> Any:
+    def _run(self, fn: LinkedFunction, values: Sequence[Any], into: Destination | None) -> Any:
         """Run on converted arguments; the result shares no memory with the program."""
         native = self._native.get(fn.name)
-        given = taken(fn.info, given, given)
+        values = taken(fn.info, values, values)
         if self._careful:
-            value = self._own(self._run_carefully(fn, given))
+            value = self._own(self._run_carefully(fn, values))
         elif native is not None:
-            return native(*given) if into is None else into.filled_by(native, given)
+            return native(*values) if into is None else into.filled_by(native, values)
         else:
-            value = self._own(run(fn, given, self.limits.max_depth))
+            value = self._own(run(fn, values, self.limits.max_depth))
         return value if into is None else into.write(value)
 
-    def _run_carefully(self, fn: LinkedFunction, given: Sequence[Any]) -> Any:
+    def _run_carefully(self, fn: LinkedFunction, values: Sequence[Any]) -> Any:
         limits, instrument = self.limits, self._instrument
         if self._memory is not None:
-            limits = self._memory.admit(fn.info, given)
+            limits = self._memory.admit(fn.info, values)
         if not limits.counted and instrument is None:
-            return run(fn, given, limits.max_depth)
+            return run(fn, values, limits.max_depth)
         account = Account(limits) if limits.counted else None
-        return run_carefully(fn, given, limits.max_depth, account, instrument)
+        return run_carefully(fn, values, limits.max_depth, account, instrument)
 
     def _own(self, value: Any) -> Any:
         """A result that shares no memory with the program's constants."""
@@ -252,10 +252,10 @@ class VirtualMachine(RelayCalls):
                 f"invoke_closure: {fn.info.signature()} with {len(closure.captured)} captured "
                 f"takes {free} arguments, got {len(args)}"
             )
-        given = [as_value(value, f"{fn.name}: argument {i}") for i, value in enumerate(args)]
-        given += closure.captured
+        values = [as_value(value, f"{fn.name}: argument {i}") for i, value in enumerate(args)]
+        values += closure.captured
         vm: VirtualMachine = fn.vm
-        return vm._run(fn, given, None)
+        return vm._run(fn, values, None)
 
     # Two ways to run
 
@@ -345,7 +345,7 @@ class VirtualMachine(RelayCalls):
             )
         fn = self._linked(func_name)
         destination = taken_destination(fn.info, kwargs)
-        given = self._bound(fn, args, kwargs)
+        values = self._bound(fn, args, kwargs)
 
         def call(*more: Any, **named: Any) -> Any:
             if more or named:
@@ -353,7 +353,7 @@ class VirtualMachine(RelayCalls):
                     f"{saved_name}: wanted no arguments, got {len(more) + len(named)}: it keeps "
                     f"those that save_function gave {func_name}"
                 )
-            result = self._run(fn, given, destination)
+            result = self._run(fn, values, destination)
             return result if include_return else None
 
         call.__name__ = call.__qualname__ = saved_name
@@ -373,8 +373,8 @@ class VirtualMachine(RelayCalls):
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments for `invoke_stateful`. A second call replaces them."""
-        given = self._bound(self._linked(func_name), args, kwargs)
-        self._inputs[func_name] = given
+        values = self._bound(self._linked(func_name), args, kwargs)
+        self._inputs[func_name] = values
 
     def set_output(self, func_name: str, out: object) -> None:
         """Make `invoke_stateful` write the result into `out`: an array, or a nested tuple of them
@@ -394,14 +394,14 @@ class VirtualMachine(RelayCalls):
         is written where `set_output` said.
         """
         fn = self._linked(func_name)
-        given = self._inputs.get(func_name)
-        if given is None:
+        values = self._inputs.get(func_name)
+        if values is None:
             if fn.num_inputs:
                 raise VMValueError(
                     f"{func_name}: no inputs are set; call vm.set_input({func_name!r}, ...)"
                 )
-            given = ()
-        result = self._run(fn, given, self._destinations.get(func_name))
+            values = ()
+        result = self._run(fn, values, self._destinations.get(func_name))
         self._outputs[func_name] = result
 
     def get_outputs(self, func_name: str = "main") -> Any:
@@ -446,10 +446,10 @@ class VirtualMachine(RelayCalls):
         destination = taken_destination(fn.info, kwargs)
         bound = self._bound(fn, args, kwargs)
         limits = self.limits if self._memory is None else self._memory.admit(fn.info, bound)
-        given = taken(fn.info, bound, bound)
+        values = taken(fn.info, bound, bound)
         account = Account(limits) if limits.counted else None
         recorder = profile.Recorder(self.executable)
-        value = run_carefully(fn, given, limits.max_depth, account, self._instrument, recorder)
+        value = run_carefully(fn, values, limits.max_depth, account, self._instrument, recorder)
         value = self._own(value) if destination is None else destination.write(value)
         return recorder.report(fn.name, value)
 
@@ -484,9 +484,9 @@ class VirtualMachine(RelayCalls):
         return f"<VirtualMachine on {self.device}: {names}; kernels {self.kernel_source}>"
 
 
-def _differ(given: Sequence[Any], args: Sequence[Any]) -> bool:
+def _differ(values: Sequence[Any], args: Sequence[Any]) -> bool:
     """Whether converting changed anything."""
-    return len(given) != len(args) or any(a is not b for a, b in zip(given, args))
+    return len(values) != len(args) or any(a is not b for a, b in zip(values, args))
 
 
 __getattr__ = submodules(__name__, {"relaxvm.runtime.executable": "Executable"})

@@ -110,12 +110,12 @@ def _env_call(fn: Function, call: Call) -> Expr:
     rule: Any = get_pattern(name)
     match = Match(bound_values(bindings_of(fn)))
     assert match.run(rule.pattern, fn.body.body)
-    given = dict(zip(fn.params, call.args))
+    arguments = dict(zip(fn.params, call.args))
     places = [
         match.places()[rule.annotation_patterns[part]]
         for part in ("lhs", "rhs", "bias")
         if part in rule.annotation_patterns
     ]
     return call_dps_packed(
-        f"env.{name}", [given.get(p, p) for p in places], out_sinfo=call.struct_info
+        f"env.{name}", [arguments.get(p, p) for p in places], out_sinfo=call.struct_info
     )

@@ -163,8 +163,8 @@ def _tfidf_numpy(
                         count[column] += 1
     scale = np.ones(counts.shape[1], "float32")
     scale[list(ngram_indexes)] = weights or 1.0
-    found = counts > 0 if mode == "IDF" else counts
-    scaled = found if mode == "TF" else found * scale
+    present = counts > 0 if mode == "IDF" else counts
+    scaled = present if mode == "TF" else present * scale
     return scaled.astype("float32").reshape(*x.shape[:-1], counts.shape[1])
 
 

@@ -43,16 +43,16 @@ def AdjustMatmulOrder(fn: Function, mod: IRModule, ctx: PassContext) -> Function
     def rule(first: DFPattern, left: bool) -> PatternMatchingRewriter:
         operands = (first, c) if left else (c, first)
 
-        def other(call: Any, found: Any) -> Expr | None:
-            factors = [found[a], found[b]]
+        def other(call: Any, matched: Any) -> Expr | None:
+            factors = [matched[a], matched[b]]
             if first is turned:
-                if not swaps_last(found[turned]):
+                if not swaps_last(matched[turned]):
                     return None
                 factors = [swapped(f) for f in reversed(factors)]
-            three = (*factors, found[c]) if left else (found[c], *factors)
-            better = order.better(call, found[product], three, left)
+            three = (*factors, matched[c]) if left else (matched[c], *factors)
+            better = order.better(call, matched[product], three, left)
             if better is not None:
-                decided("{} of {}: the other two come together first", call, found[product])
+                decided("{} of {}: the other two come together first", call, matched[product])
             return better
 
         return PatternMatchingRewriter.from_pattern(is_op("relax.matmul")(*operands), other)

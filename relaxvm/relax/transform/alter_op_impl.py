@@ -96,16 +96,16 @@ def AlterOpImpl(
 class _Replacement:
     """What stands for an operator. `maps` are by parameter; None: the layout stays."""
 
-    def __init__(self, name: str, fn: PrimFunc, given: Sequence[Any], separators: Any) -> None:
+    def __init__(self, name: str, fn: PrimFunc, transforms: Sequence[Any], separators: Any) -> None:
         self.name = name
         self.fn = fn.without_attr("global_symbol").with_attr(OPERATOR_NAME, name)
         count = len(fn.params)
-        if given and len(given) != count:
+        if transforms and len(transforms) != count:
             raise PassError(
-                f"AlterOpImpl: op_buffer_transforms[{name!r}] has {len(given)} maps for the "
+                f"AlterOpImpl: op_buffer_transforms[{name!r}] has {len(transforms)} maps for the "
                 f"{count} parameters of its function; give one for each, or none"
             )
-        self.maps = [_index_map(each, name) for each in given] or [None] * count
+        self.maps = [_index_map(each, name) for each in transforms] or [None] * count
         self.separators: list[dict[str, Any]] = [{} for _ in range(count)]
         for key, of in zip(("axis_separators", "input_axis_separators"), separators):
             own = of.get(name) or ()
@@ -119,19 +119,19 @@ class _Replacement:
                     known[key] = tuple(int(k) for k in each)
 
 
-def _index_map(given: Any, name: str) -> IndexMap | None:
-    if isinstance(given, tuple) and given:
-        given = given[0]
-    if isinstance(given, IndexMap):
-        return given.widened(_INDEX)
-    if given is None:
+def _index_map(transform: Any, name: str) -> IndexMap | None:
+    if isinstance(transform, tuple) and transform:
+        transform = transform[0]
+    if isinstance(transform, IndexMap):
+        return transform.widened(_INDEX)
+    if transform is None:
         return None
-    if not callable(given):
+    if not callable(transform):
         raise PassError(
             f"AlterOpImpl: op_buffer_transforms[{name!r}] holds IndexMaps, functions of indices "
-            f"and None, got {type(given).__name__}"
+            f"and None, got {type(transform).__name__}"
         )
-    return IndexMap.from_func_with_separators(given, index_dtype="int64")[0]
+    return IndexMap.from_func_with_separators(transform, index_dtype="int64")[0]
 
 
 class _Callers(BindingRewriter):
@@ -201,11 +201,11 @@ class _Callers(BindingRewriter):
             for each, index_map in zip(results, kind.maps[first:])
         ]
         gv = self.replacement(kind)
-        given = R.call_tir(
+        new_call = R.call_tir(
             gv, Tuple(moved), altered if isinstance(info, TupleStructInfo) else altered[0]
         )
-        args = (*given.args[:2], *call.args[2:])
-        altered_call = given.replace(args=args, span=call.span, struct_info=None)
+        args = (*new_call.args[:2], *call.args[2:])
+        altered_call = new_call.replace(args=args, span=call.span, struct_info=None)
         check_kernel_call(altered_call, kind.fn)
         new: Expr = altered_call
         decided("{} replaced by " + gv.name_hint, b)
@@ -224,10 +224,10 @@ class _Callers(BindingRewriter):
         return [*out, b.replace(value=Tuple(fields))]
 
     def undone(
-        self, value: Expr, info: Any, kind: _Replacement, at: int, out: list[Binding]
+        self, value: Expr, info: Any, kind: _Replacement, which: int, out: list[Binding]
     ) -> Expr:
         """`value` in the layout of the graph, `info`."""
-        index_map = kind.maps[at]
+        index_map = kind.maps[which]
         if index_map is None:
             return value
         back = index_map.left_inverse(info.dims)
@@ -237,7 +237,7 @@ class _Callers(BindingRewriter):
                 f"{index_map} leaves places of {info} unused that lie between others; only what "
                 "lies behind them can be cut off"
             )
-        plain = _moved(value, back, kind.separators[at])
+        plain = _moved(value, back, kind.separators[which])
         if index_map.is_bijective(info.dims):
             return plain
         args = (self.remove_pad(info), Tuple([self.bound(plain, "lv", out)]))

@@ -101,12 +101,12 @@ def append_only(fn: PrimFunc, how: Appending, name: str) -> PrimFunc:
     params = [p for k, p in enumerate(fn.params) if k != how.out]
     params[params.index(fn.params[how.source])] = fn.params[how.out]
     buffers = {p: renamed.get(b, b) for p, b in fn.buffer_map.items() if b is not source}
-    made: PrimFunc = fn.replace(
+    kernel: PrimFunc = fn.replace(
         params=tuple(params), body=substitute(changed, renamed), buffer_map=Map(buffers)
     )
-    if made.get_attr("global_symbol") is not None:
-        made = made.with_attr("global_symbol", name)
-    return made
+    if kernel.get_attr("global_symbol") is not None:
+        kernel = kernel.with_attr("global_symbol", name)
+    return kernel
 
 
 def _storing(fn: PrimFunc, out: Buffer) -> _Nest | None:

@@ -88,21 +88,21 @@ def bind_params(fn: Function, params: Mapping[Any, Any], name: str = "the functi
 
 def _parameter(fn: Function, key: Any, name: str) -> Var:
     if isinstance(key, Var):
-        found = [p for p in fn.params if p is key]
+        params = [p for p in fn.params if p is key]
         label = key.name_hint
     else:
         if not isinstance(key, str):
             raise VerifyError(
                 f"BindParams: a parameter is named by a string or a Var, got {type(key).__name__}"
             )
-        found = [p for p in fn.params if p.name_hint == key]
+        params = [p for p in fn.params if p.name_hint == key]
         label = key
-    if len(found) == 1:
-        return found[0]
+    if len(params) == 1:
+        return params[0]
     names = [p.name_hint for p in fn.params]
-    if found:
+    if params:
         raise VerifyError(
-            f"BindParams: {name} has {len(found)} parameters named {label}; give the Var"
+            f"BindParams: {name} has {len(params)} parameters named {label}; give the Var"
         )
     near = difflib.get_close_matches(label, names, n=1)
     hint = f"did you mean {near[0]}? " if near else ""

@@ -33,7 +33,7 @@ def BindSymbolicVars(
     Raises VerifyError for a symbol that no function has, or that is ambiguous.
     """
     binding_map = _checked(binding_map)
-    found: set[int] = set()
+    bound: set[int] = set()
     changed: dict[GlobalVar, Function] = {}
     wanted = [mod.get_global_var(func_name)] if func_name is not None else list(mod)
     names: list[str] = []
@@ -45,19 +45,19 @@ def BindSymbolicVars(
                     f"BindSymbolicVars: {func_name} is no graph function but a {type(fn).__name__}"
                 )
             continue
-        mapping = _symbols(fn, binding_map, gv.name_hint, found, names)
+        mapping = _symbols(fn, binding_map, gv.name_hint, bound, names)
         changed[gv] = _substitute(fn, mapping, gv.name_hint)
-    _all_found(binding_map, found, names, func_name or "any graph function")
+    _all_found(binding_map, bound, names, func_name or "any graph function")
     return replace_functions(mod, changed)
 
 
 def bind_symbolic_vars(fn: Function, binding_map: Mapping[Any, Any]) -> Function:
     """`fn` with symbols replaced; see `BindSymbolicVars`."""
     binding_map = _checked(binding_map)
-    found: set[int] = set()
+    bound: set[int] = set()
     names: list[str] = []
-    mapping = _symbols(fn, binding_map, "the function", found, names)
-    _all_found(binding_map, found, names, "the function")
+    mapping = _symbols(fn, binding_map, "the function", bound, names)
+    _all_found(binding_map, bound, names, "the function")
     return _substitute(fn, mapping, "the function")
 
 
@@ -67,7 +67,7 @@ def _checked(binding_map: Any) -> dict[Any, PrimExpr]:
             "BindSymbolicVars: binding_map is a mapping from symbols to numbers, "
             f"got {type(binding_map).__name__}"
         )
-    made: dict[Any, PrimExpr] = {}
+    checked: dict[Any, PrimExpr] = {}
     for key, value in binding_map.items():
         label = getattr(key, "name", key)
         if not isinstance(key, (str, TirVar)):
@@ -76,14 +76,14 @@ def _checked(binding_map: Any) -> dict[Any, PrimExpr]:
                 f"{type(key).__name__}"
             )
         try:
-            made[key] = as_dim(value)
+            checked[key] = as_dim(value)
         except StructInfoError as error:
             raise VerifyError(f"BindSymbolicVars: symbol {label}: {error}") from None
-    return made
+    return checked
 
 
 def _symbols(
-    fn: Function, binding_map: Mapping[Any, PrimExpr], name: str, found: set[int], names: list[str]
+    fn: Function, binding_map: Mapping[Any, PrimExpr], name: str, bound: set[int], names: list[str]
 ) -> dict[TirVar, PrimExpr]:
     symbols = {id(v): v for v in (*defined_symbolic_vars(fn), *free_symbolic_vars(fn))}
     names.extend(v.name for v in symbols.values())
@@ -101,15 +101,15 @@ def _symbols(
             if v in mapping:
                 raise VerifyError(f"BindSymbolicVars: symbol {v.name} of {name} is given twice")
             mapping[v] = value.astype(v.dtype)
-            found.add(i)
+            bound.add(i)
     return mapping
 
 
 def _all_found(
-    binding_map: Mapping[Any, Any], found: set[int], names: list[str], place: str
+    binding_map: Mapping[Any, Any], bound: set[int], names: list[str], place: str
 ) -> None:
     for i, key in enumerate(binding_map):
-        if i not in found:
+        if i not in bound:
             label = key.name if isinstance(key, TirVar) else key
             has = list(dict.fromkeys(names))
             near = difflib.get_close_matches(label, has, n=1)

@@ -48,12 +48,12 @@ def specialized_by_call(
         assert isinstance(part, PrimFunc)
         alone = len(kinds) == 1 and part.get_attr("global_symbol") is None
         for key, calls in kinds.items():
-            made = special(part, key)
+            special_part = special(part, key)
             if alone:
-                functions[gv] = made
-            elif made is not part:
+                functions[gv] = special_part
+            elif special_part is not part:
                 callee = GlobalVar(names.fresh(name))
-                functions[callee] = made.without_attr("global_symbol")
+                functions[callee] = special_part.without_attr("global_symbol")
                 for caller, b in calls:
                     assert isinstance(b.value, Call)
                     new = b.replace(value=b.value.replace(args=(callee, *b.value.args[1:])))

@@ -136,8 +136,8 @@ class _Rewriter(RememberingRewriter):
         for index, value in enumerate(inputs):
             if isinstance(value, Constant) or value in self.constants:
                 copy = Var("copy", value.struct_info, call.span)
-                made = builtin("copy", (value,), value.struct_info, call.span)
-                out.append(VarBinding(copy, made, call.span))
+                copied = builtin("copy", (value,), value.struct_info, call.span)
+                out.append(VarBinding(copy, copied, call.span))
                 inputs[index] = copy
         if not out:
             return call
@@ -167,13 +167,13 @@ def _lower_call(var: Var, call: Call, out: list[Binding]) -> Expr:
         fresh.append(target)
     args = (*inputs, *fresh)
     if call.op is CALL_DPS_PACKED:
-        made = Call(callee, args, DPS, (VOID,), VOID, call.span)
+        lowered = Call(callee, args, DPS, (VOID,), VOID, call.span)
     elif len(call.args) > 2:
-        made = Call(CALL_TIR_DYN, (callee, Tuple((*args, call.args[2]))), struct_info=VOID)
-        made = made.replace(span=call.span)
+        lowered = Call(CALL_TIR_DYN, (callee, Tuple((*args, call.args[2]))), struct_info=VOID)
+        lowered = lowered.replace(span=call.span)
     else:
-        made = Call(callee, args, struct_info=VOID, span=call.span)
-    out.append(discard(made, call.span))
+        lowered = Call(callee, args, struct_info=VOID, span=call.span)
+    out.append(discard(lowered, call.span))
     return Tuple(results) if isinstance(info, TupleStructInfo) else results[0]
 
 
@@ -184,8 +184,8 @@ def _fields(args: Expr) -> tuple[Expr, ...]:
 def _inplace_indices(call: Call, n_inputs: int, n_outputs: int, var: Var) -> list[int]:
     if call.op is not CALL_TIR_INPLACE:
         return [-1] * n_outputs
-    given = call.attrs["inplace_indices"]
-    indices = [int(i) for i in (given if isinstance(given, tuple) else (given,))]
+    declared = call.attrs["inplace_indices"]
+    indices = [int(i) for i in (declared if isinstance(declared, tuple) else (declared,))]
     if len(indices) != n_outputs or any(not -1 <= i < n_inputs for i in indices):
         raise VerifyError(
             f"{var.name_hint} = call_tir_inplace(...): inplace_indices wants {n_outputs} numbers "

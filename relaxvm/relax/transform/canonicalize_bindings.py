@@ -44,12 +44,12 @@ def _symbols(fn: Function) -> Function:
     if not known:
         return fn
     try:
-        made = substitute_graph(fn, known)
-        check_well_formed(made)
+        replaced = substitute_graph(fn, known)
+        check_well_formed(replaced)
     except RelaxvmError:
         # Two sizes that were taken to be equal are not: the program's own checks say so better.
         return fn
-    return made
+    return replaced
 
 
 def _known_symbols(fn: Function) -> dict[TirVar, PrimExpr]:
@@ -57,7 +57,7 @@ def _known_symbols(fn: Function) -> dict[TirVar, PrimExpr]:
     visible: set[TirVar] = set()
     scopes: list[list[TirVar]] = []
     places: dict[TirVar, int] = {}
-    found: dict[TirVar, PrimExpr] = {}
+    known: dict[TirVar, PrimExpr] = {}
 
     def define(symbol: TirVar) -> bool:
         if symbol in visible:
@@ -83,11 +83,11 @@ def _known_symbols(fn: Function) -> dict[TirVar, PrimExpr]:
         elif e.kind is RESULT and e.owner is not None:
             visible.difference_update(scopes.pop())
         elif e.kind is BIND and isinstance(b, MatchCast):
-            given = bind_symbols([(b.struct_info, b.value.struct_info)])
+            bound = bind_symbols([(b.struct_info, b.value.struct_info)])
             for symbol in definable_tir_vars_in_struct_info(b.struct_info):
-                if define(symbol) and symbol in given:
-                    found[symbol] = substitute(given[symbol], found)
-    return {symbol: dim for symbol, dim in found.items() if places[symbol] == 1}
+                if define(symbol) and symbol in bound:
+                    known[symbol] = substitute(bound[symbol], known)
+    return {symbol: dim for symbol, dim in known.items() if places[symbol] == 1}
 
 
 # -- dataflow variables ---------------------------------------------------------------------------

@@ -351,9 +351,9 @@ class _Joint:
         """The bindings of branch `k`, which is what `b` was; None if less would be known of it."""
         var = self.out[-1].var
         info: Any = var.struct_info
-        at = 0 if self.stack else axis + info.ndim
+        place = 0 if self.stack else axis + info.ndim
         begin, size = (k, 1) if self.stack else (sum(self.sizes[:k]), self.sizes[k])
-        value = ops.strided_slice(var, axes=[at], begin=[begin], end=[begin + size], span=b.span)
+        value = ops.strided_slice(var, axes=[place], begin=[begin], end=[begin + size], span=b.span)
         out = []
         if self.stack:
             slice_ = VarBinding(self.kind("part", value.struct_info), value)

@@ -52,17 +52,17 @@ _ITEM = ExternFunc("vm.builtin.tensor_item")
 @module_pass(opt_level=0)
 def ComputeFloatScalars(mod: IRModule, ctx: PassContext) -> IRModule:
     """Compute by loop functions the scalars that the virtual machine cannot compute itself."""
-    made = mod
+    result = mod
     kernels = _Kernels(mod)
     for gv, fn in mod.items():
         if isinstance(fn, Function):
             new = _Rewriter(kernels).rewrite(fn)
             if new is not fn:
-                made = mod.clone() if made is mod else made
-                made[gv] = new
+                result = mod.clone() if result is mod else result
+                result[gv] = new
     for gv, kernel in kernels.added:
-        made[gv] = kernel
-    return made
+        result[gv] = kernel
+    return result
 
 
 def needs_kernel(expr: PrimExpr) -> bool:

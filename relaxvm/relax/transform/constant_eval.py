@@ -107,22 +107,22 @@ class ConstantEvaluator:
         left to run time.
         """
         key = self._keys.call(call)
-        found = self._values.get(key)
-        if found is None:
-            found = self._values[key] = (call, self._value(call))
-        return found[1]
+        entry = self._values.get(key)
+        if entry is None:
+            entry = self._values[key] = (call, self._value(call))
+        return entry[1]
 
     def _value(self, call: Call) -> Expr | None:
         allowed = max(self.max_bytes, _bytes_of(call.args))
         if call.op is CALL_TIR:
-            made = self._kernel_call(call, self.mod, allowed)
+            constant = self._kernel_call(call, self.mod, allowed)
         elif isinstance(call.op, Op):
-            made = self._operator(call, allowed)
+            constant = self._operator(call, allowed)
         else:
             return None
-        if made is None or not is_base_of(call.struct_info, made.struct_info):
+        if constant is None or not is_base_of(call.struct_info, constant.struct_info):
             return None
-        return made if _is_allowed(call, _constant_bytes(made), allowed) else None
+        return constant if _is_allowed(call, _constant_bytes(constant), allowed) else None
 
     # -- operators --------------------------------------------------------------------------------
 
@@ -138,10 +138,10 @@ class ConstantEvaluator:
             return None
         if op in _MOVES or not _has_floats(call):
             return self._meaning(call)
-        made = self._legalised(call, allowed)
-        if made is None and not self.exact:
+        constant = self._legalised(call, allowed)
+        if constant is None and not self.exact:
             return self._meaning(call)
-        return made
+        return constant
 
     def _meaning(self, call: Call) -> Expr | None:
         try:
@@ -165,10 +165,10 @@ class ConstantEvaluator:
             for b in block.bindings:
                 if type(b) is not VarBinding:
                     return None
-                made = self._simple(_resolved(b.value, known), mod, allowed)
-                if made is None:
+                constant = self._simple(_resolved(b.value, known), mod, allowed)
+                if constant is None:
                     return None
-                known[b.var] = made
+                known[b.var] = constant
         result = _resolved(main.body.body, known)
         return result if is_constant(result) else None
 
@@ -198,15 +198,15 @@ class ConstantEvaluator:
             inputs = [a.data if isinstance(a, Constant) else int(a.value.value) for a in args]
             shapes = [tuple(a.shape) if isinstance(a, NDArray) else a for a in inputs]
             results = [empty(_dims(o), o.dtype) for o in outputs]
-            given = [*shapes, *(r.shape for r in results), *scalars]
-            if not _may_run(fn, given):
+            operands = [*shapes, *(r.shape for r in results), *scalars]
+            if not _may_run(fn, operands):
                 return None
             _compiled(fn)(*inputs, *results, *scalars)
         except (RelaxvmError, AttributeError, TypeError, ValueError):
             # The call is checked where it runs; what is wrong with it is said there.
             return None
-        made = [Constant(r) for r in results]
-        return Tuple(made) if isinstance(info, TupleStructInfo) else made[0]
+        constants = [Constant(r) for r in results]
+        return Tuple(constants) if isinstance(info, TupleStructInfo) else constants[0]
 
 
 def is_constant(value: Any) -> bool:
@@ -330,20 +330,20 @@ def _compiled(fn: PrimFunc) -> Any:
     """`fn` as a function of arrays; compiled once per process."""
     digest = structural_digest(fn.without_attr("global_symbol"))
     with _lock:
-        found = _kernels.get(digest)
-        if found is not None:
+        known = _kernels.get(digest)
+        if known is not None:
             _kernels.move_to_end(digest)
-            return found
+            return known
     with telling(None):
-        made = build_kernels(fn, Target("llvm"), name="folded")["folded"]
+        kernel = build_kernels(fn, Target("llvm"), name="folded")["folded"]
     with _lock:
-        _kernels[digest] = made
+        _kernels[digest] = kernel
         while len(_kernels) > _CACHED_KERNELS:
             _kernels.popitem(last=False)
-    return made
+    return kernel
 
 
-def _may_run(fn: PrimFunc, given: list[Any]) -> bool:
+def _may_run(fn: PrimFunc, operands: list[Any]) -> bool:
     """Whether `fn` only computes, and ends soon, on arrays of these shapes and these scalars."""
     for n in walk(fn.body):
         if isinstance(n, While):
@@ -355,7 +355,7 @@ def _may_run(fn: PrimFunc, given: list[Any]) -> bool:
                 if n.op.name not in _HARMLESS:
                     return False
     fixed: dict[Any, Any] = {}
-    for param, value in zip(fn.params, given):
+    for param, value in zip(fn.params, operands):
         buffer = fn.buffer_map.get(param)
         if buffer is None:
             fixed[param] = value

@@ -127,15 +127,15 @@ def _private_functions(mod: IRModule, calls: Mapping[str, list[str]]) -> set[str
     see, and which do not call themselves through others.
     """
     called = only_called(mod, is_private)
-    found = {
+    private = {
         name
         for name, sites in called.items()
         if sites and not any(is_opaque(function_of(mod, site.caller)) for site in sites)
     }
     for group in components(calls, calls):
         if len(group) > 1 or group[0] in calls[group[0]]:
-            found -= set(group)
-    return found
+            private -= set(group)
+    return private
 
 
 # -- what is wanted -------------------------------------------------------------------------------
@@ -167,22 +167,22 @@ def _checked(desired: Any, what: str) -> dict[Any, dict[str, str]]:
             f"ConvertLayout: {what}: wanted a dict from operators to lists of layouts, got "
             f"{type(desired).__name__}"
         )
-    made: dict[Any, dict[str, str]] = {}
+    checked: dict[Any, dict[str, str]] = {}
     for name, layouts in desired.items():
         op = _operator(name)
         attrs = layout_attributes(op)
-        given = (layouts,) if isinstance(layouts, str) else tuple(layouts)
-        if len(given) > len(attrs) or not given:
+        wanted = (layouts,) if isinstance(layouts, str) else tuple(layouts)
+        if len(wanted) > len(attrs) or not wanted:
             raise PassError(
                 f"ConvertLayout: {op.name}: wanted 1 to {len(attrs)} layouts "
-                f"({', '.join(attrs)}), got {len(given)}: {list(given)}"
+                f"({', '.join(attrs)}), got {len(wanted)}: {list(wanted)}"
             )
-        made[op] = {
+        checked[op] = {
             key: _layout(op, key, layout, attrs)
-            for key, layout in zip(attrs, given)
+            for key, layout in zip(attrs, wanted)
             if layout != "default"
         }
-    return made
+    return checked
 
 
 def full_name(op: Any) -> str:
@@ -233,10 +233,10 @@ def _laid_out(info: StructInfo, order: Any) -> StructInfo | None:
         return info
     if isinstance(order, tuple):
         fields = info.fields if isinstance(info, TupleStructInfo) else ()
-        made = [_laid_out(i, o) for i, o in zip(fields, order)]
-        if len(fields) != len(order) or any(i is None for i in made):
+        infos = [_laid_out(i, o) for i, o in zip(fields, order)]
+        if len(fields) != len(order) or any(i is None for i in infos):
             return None
-        return TupleStructInfo([i for i in made if i is not None])
+        return TupleStructInfo([i for i in infos if i is not None])
     dims = tensor_dims(info)
     shape = None if dims is None else order.shape(dims, spread=True)
     if shape is None:
@@ -465,11 +465,15 @@ class _Plan:
             return answer
         attrs = {**call.attrs, **answer.attrs}
         try:
-            made = Call(call.op, new, attrs, call.sinfo_args)
+            new_call = Call(call.op, new, attrs, call.sinfo_args)
         except StructInfoError as error:
             return str(error).partition("\n")[0]
-        self.infos[b.var] = made.struct_info
-        return answer if _agree(made.struct_info, result) else "its result would have another shape"
+        self.infos[b.var] = new_call.struct_info
+        return (
+            answer
+            if _agree(new_call.struct_info, result)
+            else "its result would have another shape"
+        )
 
 
 # -- rebuilding -----------------------------------------------------------------------------------
@@ -538,9 +542,9 @@ class _Rewriter(RememberingRewriter):
     def sequence_result(self, seq: SeqExpr, out: list[Binding]) -> Expr:
         """The result of a sequence in the order that is decided."""
         self._ending = True
-        made = self.convert(seq.body, self.plan.results.get(id(seq)), out)
+        converted = self.convert(seq.body, self.plan.results.get(id(seq)), out)
         self._ending = False
-        return made
+        return converted
 
     def binding(self, b: Binding) -> Sequence[Binding] | None:
         """`b` in the order that is decided, and what others need of it."""
@@ -609,11 +613,11 @@ class _Rewriter(RememberingRewriter):
         self._ending = True
         for order, where in self.plan.demands.get(var, ()):
             if order != home and where is not block and (var, order) not in self.given:
-                made = self.convert(var, order, out)
+                plain = self.convert(var, order, out)
                 if order is None:
-                    made, last = var, out.pop()
+                    plain, last = var, out.pop()
                     out.append(last.replace(var=var))
-                self.given[var, order] = made
+                self.given[var, order] = plain
         self._ending = False
         return out
 
@@ -682,8 +686,8 @@ class _Rewriter(RememberingRewriter):
         known = self.constants.get((id(value), order))
         if known is None:
             info: Any = value.struct_info
-            made = np.ascontiguousarray(_array_in(value.data.numpy(), order))
-            new = Constant(as_array(made, dtype=str(info.dtype)), span=value.span)
+            values = np.ascontiguousarray(_array_in(value.data.numpy(), order))
+            new = Constant(as_array(values, dtype=str(info.dtype)), span=value.span)
             known = self.constants[id(value), order] = value, new
         return known[1]
 
@@ -710,19 +714,23 @@ def _index_map(source: Order, target: Order, dims: Sequence[Any]) -> IndexMap:
     """Where the elements of a tensor of `dims` go from one order to another."""
 
     def final(*index: Any) -> list[Any]:
-        at = dict(zip(source.parts, index))
-        made = []
+        by_part = dict(zip(source.parts, index))
+        indices = []
         for axis, block in target.parts:
             same = source.blocks.get(axis) == target.blocks.get(axis)
             inner = source.blocks.get(axis)
-            where = at[axis, 0] if inner is None else at[axis, 0] * inner + at[axis, inner]
+            where = (
+                by_part[axis, 0]
+                if inner is None
+                else by_part[axis, 0] * inner + by_part[axis, inner]
+            )
             outer = target.blocks.get(axis)
             if same:
-                made.append(at[axis, block])
+                indices.append(by_part[axis, block])
             elif outer is None or is_one(dims[axis]):
-                made.append(0 if block else where)
+                indices.append(0 if block else where)
             else:
-                made.append(where % block if block else where // outer)
-        return made
+                indices.append(where % block if block else where // outer)
+        return indices
 
     return IndexMap.from_func(final, ndim=len(source.parts), index_dtype="int64")

@@ -49,7 +49,7 @@ def as_dataflow(fn: Function, mod: IRModule, min_size: int = 1) -> Function:
     def split(block: BindingBlock) -> list[BindingBlock]:
         if isinstance(block, DataflowBlock):
             return [block]
-        made: list[BindingBlock] = []
+        runs: list[BindingBlock] = []
         plain: list[Binding] = []
         for dataflow, group in itertools.groupby(block.bindings, is_dataflow):
             bindings = tuple(group)
@@ -57,12 +57,12 @@ def as_dataflow(fn: Function, mod: IRModule, min_size: int = 1) -> Function:
                 plain += bindings
                 continue
             if plain:
-                made.append(BindingBlock(plain, block.span))
+                runs.append(BindingBlock(plain, block.span))
                 plain = []
-            made.append(DataflowBlock(bindings, block.span))
-        if not made:
+            runs.append(DataflowBlock(bindings, block.span))
+        if not runs:
             return [block]
-        return [*made, BindingBlock(plain, block.span)] if plain else made
+        return [*runs, BindingBlock(plain, block.span)] if plain else runs
 
     def post(n: Node) -> Node | None:
         if not isinstance(n, SeqExpr):

@@ -58,10 +58,10 @@ def _changes(fn: Function, kernels: InplaceKernels) -> dict[int, Binding]:
             if own.get(v) is e.block and last_use[v] == position and read.count(v) == 1
         }
         if dead:
-            made = kernels.over(e.value, dead)
-            if made is not None:
+            inplace = kernels.over(e.value, dead)
+            if inplace is not None:
                 decided("{} is computed in place", e.node)
-                changes[id(e.node.var)] = e.node.replace(value=made)
+                changes[id(e.node.var)] = e.node.replace(value=inplace)
     return changes
 
 

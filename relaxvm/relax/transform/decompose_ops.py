@@ -83,20 +83,20 @@ class _Decomposer(PyExprMutator):
         assert isinstance(visited, Call)
         call = visited
         rule = _rule(call)
-        made = None
+        parts = None
         if rule is not None:
             try:
-                made = rule(self.builder_, call, self.training)
+                parts = rule(self.builder_, call, self.training)
             except Exception as error:
                 add_note(error, f"while decomposing {name_of(call.op)} at {call.span}")
                 raise
-        if made is None or made is call:
+        if parts is None or parts is call:
             return call
         # Simpler operators broadcast where this one may not.
         self.builder_.legalising = call
         call.op.checked(self.builder_, call)  # type: ignore[attr-defined]
         self.changed = True
-        return made
+        return parts
 
 
 SimplifyInference = DecomposeOpsForInference

@@ -70,11 +70,11 @@ def Defunctionalization(mod: IRModule, ctx: PassContext) -> IRModule:
     lifted = LambdaLift.run(mod, ctx)
     if not any(map(_has_values, _graphs(lifted).values())):
         return lifted
-    made = _Values(lifted)
-    functions = {gv: made.function(gv, fn) for gv, fn in _graphs(lifted).items()}
+    values = _Values(lifted)
+    functions = {gv: values.function(gv, fn) for gv, fn in _graphs(lifted).items()}
     result = lifted.clone({**dict(lifted.items()), **functions})
-    for signature, gv in made.applied.items():
-        result[gv] = made.apply(signature)
+    for signature, gv in values.applied.items():
+        result[gv] = values.apply(signature)
     data = IRModule({}, result.attrs, result.global_infos)
     renewed = {gv.name_hint: _renewed(gv) for gv in result}
     for gv, fn in result.items():
@@ -158,10 +158,10 @@ class _Values(LeafRewriter):
 
     def leaf(self, value: Any, out: list[Binding]) -> Expr:
         if isinstance(value, GlobalVar) and self.is_function(value):
-            made = Var(value.name_hint, _CLOSURE)
+            closure_var = Var(value.name_hint, _CLOSURE)
             closure = self.closure(value, (), out)
-            out.append(VarBinding(made, closure))
-            return made
+            out.append(VarBinding(closure_var, closure))
+            return closure_var
         leaf: Expr = value
         return leaf
 
@@ -241,23 +241,23 @@ class _Values(LeafRewriter):
         fn = copy_with_new_vars(function_of(self.mod, name))
         count = self.codes[name][1]
         captured = fn.params[len(fn.params) - count :]
-        made: list[Binding] = []
+        bindings: list[Binding] = []
         args: list[Expr] = list(params)
         if captured:
             info = TupleStructInfo([p.struct_info for p in captured])
             whole = Var("whole", info)
-            made.append(MatchCast(whole, held, info))
+            bindings.append(MatchCast(whole, held, info))
             for k, p in enumerate(captured):
-                made.append(VarBinding(p, TupleGetItem(whole, k)))
+                bindings.append(VarBinding(p, TupleGetItem(whole, k)))
                 args.append(p)
         call = Call(self.mod.get_global_var(name), args)
         result = Var("result", call.struct_info)
-        made.append(VarBinding(result, call))
+        bindings.append(VarBinding(result, call))
         if not is_base_of(ret, result.struct_info):
             wanted = Var("result", ret)
-            made.append(MatchCast(wanted, result, ret))
+            bindings.append(MatchCast(wanted, result, ret))
             result = wanted
-        return SeqExpr([BindingBlock(made)], result)
+        return SeqExpr([BindingBlock(bindings)], result)
 
 
 def _has_function(info: StructInfo) -> bool:

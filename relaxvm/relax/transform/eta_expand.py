@@ -53,6 +53,6 @@ class _Expander(LeafRewriter):
         body = SeqExpr((BindingBlock((VarBinding(result, call),)),), result)
         inner = Function(called.params, body, called.ret_struct_info, called.is_pure)
         inner = copy_with_new_vars(inner)
-        made = Var(f"{value.name_hint}_value", inner.struct_info)
-        out.append(VarBinding(made, inner))
-        return made
+        function_var = Var(f"{value.name_hint}_value", inner.struct_info)
+        out.append(VarBinding(function_var, inner))
+        return function_var

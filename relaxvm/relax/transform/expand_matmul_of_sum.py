@@ -28,8 +28,8 @@ def ExpandMatmulOfSum(fn: Function, mod: IRModule, ctx: PassContext) -> Function
     weights = weights_of(fn, mod)
     x, a, b = wildcard(), wildcard(), wildcard()
 
-    def rule(call: Any, found: Any) -> Expr | None:
-        one, two = found[a], found[b]
+    def rule(call: Any, matched: Any) -> Expr | None:
+        one, two = matched[a], matched[b]
         first, second = tensor_dims(one), tensor_dims(two)
         if first is None or second is None or min(len(first), len(second)) < 2:
             return None
@@ -37,6 +37,6 @@ def ExpandMatmulOfSum(fn: Function, mod: IRModule, ctx: PassContext) -> Function
             return None
         if is_known(one, weights) and is_known(two, weights):
             return None
-        return ops.add(*(ops.matmul(found[x], y, **dict(call.attrs)) for y in (one, two)))
+        return ops.add(*(ops.matmul(matched[x], y, **dict(call.attrs)) for y in (one, two)))
 
     return rewrite_call(is_op("relax.matmul")(x, is_op("relax.add")(a, b)), rule, fn)

@@ -47,8 +47,8 @@ def ExpandTupleArguments(mod: IRModule, ctx: PassContext) -> IRModule:
     changes: dict[str, dict[int, Any]] = {}
     for name, places in expanded.items():
         for site in calls[name]:
-            made = _rewritten(site, function_of(mod, name).params, places)
-            changes.setdefault(site.caller, {})[id(site.binding.var)] = made
+            rewritten = _rewritten(site, function_of(mod, name).params, places)
+            changes.setdefault(site.caller, {})[id(site.binding.var)] = rewritten
     changed = {}
     for gv, each in mod.items():
         if isinstance(each, Function):
@@ -92,8 +92,8 @@ def _expanded(fn: Function, places: set[int], changes: dict[int, Any]) -> Functi
             continue
         whole = _fields(p.name_hint, p.struct_info, names, params)
         prologue.append(VarBinding(p, whole, p.span))
-    made = Dropper(changes, prologue).rewrite(fn)
-    return made.replace(params=tuple(params)) if places else made
+    expanded = Dropper(changes, prologue).rewrite(fn)
+    return expanded.replace(params=tuple(params)) if places else expanded
 
 
 def _fields(name: str, info: StructInfo, names: NameSupply, params: list[Var]) -> Expr:

@@ -146,8 +146,8 @@ class _Integers(ShadowRewriter[Shadow]):
         call: Any = b.value
         if _calls(call, QUANTIZE):
             x, scale, zero = call.args
-            given = isinstance(scale, Constant) and isinstance(zero, Constant)
-            single = given and scale.data.shape == zero.data.shape == ()
+            constant = isinstance(scale, Constant) and isinstance(zero, Constant)
+            single = constant and scale.data.shape == zero.data.shape == ()
             target = _Target(scale, zero, str(call.attrs["out_dtype"])) if single else None
         elif isinstance(call, Call) and call.op in _FOLLOWS and b.var in self.wanted:
             x, target = call.args[0], self.wanted[b.var]
@@ -187,23 +187,23 @@ class _Integers(ShadowRewriter[Shadow]):
         if not any(shadows):
             self._pass_on(b, call)
             return None
-        made, why = self.converted(b, call, shadows)
-        if made is None:
+        affine, why = self.converted(b, call, shadows)
+        if affine is None:
             # What was emitted for it is not used, and goes.
             self.blocked[b.var] = f"{name_of(call.op)} at {call.span}: {why}"
             return None
-        self.remember(b.var, made)
-        if self.use_qat and isinstance(made, Affine):
+        self.remember(b.var, affine)
+        if self.use_qat and isinstance(affine, Affine):
             decided("{} computed in integers", b)
             self.changed = True
-            return [*self.out, b.replace(value=_as_real(made, b.var.struct_info))]
+            return [*self.out, b.replace(value=_as_real(affine, b.var.struct_info))]
         return [*self.out, b]
 
     def _pass_on(self, b: VarBinding, call: Call) -> None:
         """`b` has no second form because something that it reads has none."""
-        found = next((self.blocked[a] for a in call.args if a in self.blocked), None)
-        if found is not None:
-            self.blocked[b.var] = found
+        blocker = next((self.blocked[a] for a in call.args if a in self.blocked), None)
+        if blocker is not None:
+            self.blocked[b.var] = blocker
 
     def converted(
         self, b: VarBinding, call: Call, shadows: list[Shadow | None]
@@ -213,10 +213,10 @@ class _Integers(ShadowRewriter[Shadow]):
         if rule is None or (call.op in OPTIONAL and call.op not in self.optional):
             return None, "it has no rule for integers"
         try:
-            made = rule(self, call, shadows, self.wanted.get(b.var))
+            affine = rule(self, call, shadows, self.wanted.get(b.var))
         except StructInfoError as error:
             return None, str(error).splitlines()[0]
-        return made, "its arguments have not the form that the rule wants"
+        return affine, "its arguments have not the form that the rule wants"
 
     def quantized(self, b: VarBinding, call: Call) -> Sequence[Binding] | None:
         """`quantize` of something that has a second form: another scale for that."""
@@ -274,11 +274,11 @@ class _Integers(ShadowRewriter[Shadow]):
     def in_int32(self, x: Affine, scale: Expr, axis: int | None) -> Affine:
         """`x` in another scale, with the zero point 0, in int32."""
         along = axis if axis is not None else x.axis
-        made = ops.qnn.requantize(
+        widened = ops.qnn.requantize(
             x.value, x.scale, x.zero, scale, _ZERO, axis=-1 if along is None else along,
             out_dtype="int32",
         )  # fmt: skip
-        return Affine(self.emit(made), scale, _ZERO, axis)
+        return Affine(self.emit(widened), scale, _ZERO, axis)
 
 
 _ZERO = const(0, "int32")
@@ -316,10 +316,10 @@ def _dequantized(call: Any) -> Affine:
 
 
 def _as_real(x: Affine, info: Any) -> Expr:
-    made: Expr = ops.dequantize(
+    real: Expr = ops.dequantize(
         x.value, x.scale, x.zero, axis=x.from_end, out_dtype=str(info.dtype)
     )
-    return made
+    return real
 
 
 # -- rules: what moves elements --------------------------------------------------------------------
@@ -330,11 +330,11 @@ def _moved(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shadow | N
     x = args[0]
     if not isinstance(x, Affine) or any(a is not None for a in args[1:]):
         return None
-    made = call.replace(args=(x.value, *call.args[1:]), struct_info=None)
+    moved = call.replace(args=(x.value, *call.args[1:]), struct_info=None)
     axis = None if x.axis is None else _axis_after(call, x)
     if axis is None and x.axis is not None:
         return None
-    value = it.emit(made)
+    value = it.emit(moved)
     if isinstance(value.struct_info, TensorStructInfo):
         return replace(x, value=value, axis=axis)
     return [
@@ -386,8 +386,8 @@ def _stored(x: Affine, real: float) -> np.ndarray | None:
     zero = x.zero.data.numpy().astype("float64")
     scale = x.scale.data.numpy().astype("float64") if isinstance(x.scale, Constant) else 1.0
     limits = np.iinfo(x.dtype)
-    made = np.clip(np.rint(real / scale) + zero, limits.min, limits.max)
-    return np.asarray(made).astype(x.dtype)
+    levels = np.clip(np.rint(real / scale) + zero, limits.min, limits.max)
+    return np.asarray(levels).astype(x.dtype)
 
 
 def _that_tells(it: _Integers, x: Affine, real: float, wanted: _Target | None) -> Affine:
@@ -449,10 +449,10 @@ def _convolved(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shadow
     if w.axis not in (None, str(attrs["kernel_layout"]).find("O")):
         return None
     convolution = getattr(ops.qnn, call.op.name.rpartition(".")[2])
-    made = convolution(x.value, w.value, x.zero, w.zero, x.scale, w.scale, **attrs)
+    sums = convolution(x.value, w.value, x.zero, w.zero, x.scale, w.scale, **attrs)
     axis = str(attrs["out_layout"] or attrs["data_layout"]).find("C")
     scale = it.product(x.scale, w.scale)
-    return Affine(it.emit(made), scale, _ZERO, None if w.axis is None else axis)
+    return Affine(it.emit(sums), scale, _ZERO, None if w.axis is None else axis)
 
 
 def _multiplied(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shadow | None:
@@ -466,10 +466,10 @@ def _multiplied(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shado
         return None
     turned = it.emit(ops.permute_dims(w.value, axes=[*range(columns - 1), columns, columns - 1]))
     product = ops.qnn.dense if columns == 1 else ops.qnn.batch_matmul
-    made = it.emit(product(x.value, turned, x.zero, w.zero, x.scale, w.scale))
+    sums = it.emit(product(x.value, turned, x.zero, w.zero, x.scale, w.scale))
     scale = it.product(x.scale, w.scale)
-    axis = None if w.axis is None else int(made.struct_info.ndim) - 1
-    return Affine(made, scale, _ZERO, axis)
+    axis = None if w.axis is None else int(sums.struct_info.ndim) - 1
+    return Affine(sums, scale, _ZERO, axis)
 
 
 def _are_factors(x: Any, w: Any) -> bool:
@@ -489,11 +489,11 @@ def _sum_rule(name: str) -> Rule:
             return None
         small = one.is_small and other.is_small and one.dtype == other.dtype
         if small and wanted is not None and wanted.dtype == one.dtype and _in_rank(one, other):
-            made = getattr(ops.qnn, name)(
+            sums = getattr(ops.qnn, name)(
                 one.value, other.value, one.scale, one.zero, other.scale, other.zero,
                 wanted.scale, wanted.zero, lhs_axis=one.from_end, rhs_axis=other.from_end,
             )  # fmt: skip
-            return Affine(it.emit(made), wanted.scale, wanted.zero)
+            return Affine(it.emit(sums), wanted.scale, wanted.zero)
         pair = _at_one_scale(it, one, other)
         if pair is None:
             return None
@@ -568,8 +568,8 @@ def _multiplied_each(it: _Integers, call: Any, args: list[Any], wanted: Any) -> 
         one, other = args
         if not (one.is_small and other.is_small and _in_rank(one, other)):
             return None
-        made = ops.multiply(it.distance(one), it.distance(other))
-        return Affine(it.emit(made), it.product(one.scale, other.scale), _ZERO)
+        products = ops.multiply(it.distance(one), it.distance(other))
+        return Affine(it.emit(products), it.product(one.scale, other.scale), _ZERO)
     x = next(a for a in args if a is not None)
     factor = call.args[1 - args.index(x)]
     return _scaled(it, x, factor, lambda s, f: s * f)
@@ -598,15 +598,15 @@ def _joined(it: _Integers, call: Any, args: list[Any], wanted: Any) -> Shadow | 
     if any(f.dtype != first.dtype for f in fields):
         return None
     if all(_equal(f.scale, first.scale) and _equal(f.zero, first.zero) for f in fields):
-        made = call.replace(args=(values,), struct_info=None)
-        return replace(first, value=it.emit(made))
+        joined = call.replace(args=(values,), struct_info=None)
+        return replace(first, value=it.emit(joined))
     if wanted is None or wanted.dtype != first.dtype:
         return None
-    made = ops.qnn.concatenate(
+    joined = ops.qnn.concatenate(
         values, Tuple([f.scale for f in fields]), Tuple([f.zero for f in fields]),
         wanted.scale, wanted.zero, axis=call.attrs["axis"] or 0,
     )  # fmt: skip
-    return Affine(it.emit(made), wanted.scale, wanted.zero)
+    return Affine(it.emit(joined), wanted.scale, wanted.zero)
 
 
 # -- rules: functions and averages -----------------------------------------------------------------
@@ -620,8 +620,8 @@ def _by_table(own: Any, **more: Any) -> Rule:
         if wanted is None or x.axis is not None or not x.is_small or wanted.dtype != x.dtype:
             return None
         attrs = {key: call.attrs[key] for key in more}
-        made = own(x.value, x.scale, x.zero, wanted.scale, wanted.zero, **attrs)
-        return Affine(it.emit(made), wanted.scale, wanted.zero)
+        mapped = own(x.value, x.scale, x.zero, wanted.scale, wanted.zero, **attrs)
+        return Affine(it.emit(mapped), wanted.scale, wanted.zero)
 
     return rule
 
@@ -685,9 +685,9 @@ def _rules() -> dict[Any, Rule]:
         "nn.avg_pool2d": _by_table(ops.qnn.avg_pool2d, **_POOL),
         "nn.global_avg_pool2d mean": _averaged,
     }
-    found: dict[Any, Rule] = {op: _moved for op in MOVES}
-    found |= {op: rule for names, rule in named.items() for op in ops_named(names)}
-    return found | {Op.get(real): _by_table(own) for real, own in BY_TABLE.items()}
+    rules: dict[Any, Rule] = {op: _moved for op in MOVES}
+    rules |= {op: rule for names, rule in named.items() for op in ops_named(names)}
+    return rules | {Op.get(real): _by_table(own) for real, own in BY_TABLE.items()}
 
 
 RULES = _rules()

@@ -81,14 +81,16 @@ def _nested_again(site: Site) -> list[Binding]:
     b, form = site.binding, site.call.struct_info
     kind, name = type(b.var), b.var.name_hint
     row = kind(f"{name}_row", TupleStructInfo(_leaves(form)), b.var.span)
-    made: list[Binding] = [VarBinding(row, site.call.replace(struct_info=row.struct_info), b.span)]
+    bindings: list[Binding] = [
+        VarBinding(row, site.call.replace(struct_info=row.struct_info), b.span)
+    ]
 
     def rebuilt(info: StructInfo) -> Expr:
         if isinstance(info, TupleStructInfo):
             return Tuple([rebuilt(field) for field in info.fields])
-        item = TupleGetItem(row, len(made) - 1)
-        made.append(VarBinding(kind(f"{name}_{item.index}", item.struct_info), item))
-        return made[-1].var
+        item = TupleGetItem(row, len(bindings) - 1)
+        bindings.append(VarBinding(kind(f"{name}_{item.index}", item.struct_info), item))
+        return bindings[-1].var
 
     whole = rebuilt(form)
-    return [*made, b.replace(value=whole)]
+    return [*bindings, b.replace(value=whole)]

@@ -83,14 +83,14 @@ def FuseAttention(mod: IRModule, ctx: PassContext) -> IRModule:
 
     Scores are added up, and weights divided by their sum, in another order than before.
     """
-    found = {gv: fn for gv, fn in mod.items() if isinstance(fn, Function) and _has_softmax(fn)}
-    if not found:
+    candidates = {gv: fn for gv, fn in mod.items() if isinstance(fn, Function) and _has_softmax(fn)}
+    if not candidates:
         return mod
     builder, changed = BlockBuilder(mod), {}
     kernels = _Kernels(builder)
     weights, values = wildcard(), wildcard()
     product = is_op("relax.matmul")(weights, values)
-    for gv, fn in found.items():
+    for gv, fn in candidates.items():
         new = fn
         with in_function(gv):
             for pattern in (is_op("relax.permute_dims")(product), product):
@@ -116,10 +116,10 @@ class _Parts:
         self.readers = Counter(v for e in events(fn, inner=True) for v in set(e.reads()))
         self.written = maybe_written_vars(fn, mod)
 
-    def fused(self, call: Any, found: Any) -> Expr | None:
+    def fused(self, call: Any, matched: Any) -> Expr | None:
         """What stands for `call`, the second product or that with rows before heads."""
         turned = call.op is not _PRODUCT
-        second = found[self.product] if turned else call
+        second = matched[self.product] if turned else call
         between = [call.args[0]] if turned else []
         softmax = self._softmax(second.args[0], between)
         path = None if softmax is None else self._path(softmax.args[0], _STEPS)
@@ -134,12 +134,12 @@ class _Parts:
                 declined(text, first, second, var)
                 return None
         try:
-            made = _Attention(self, between, path, second).lowered(call)
+            kernel_call = _Attention(self, between, path, second).lowered(call)
         except RelaxvmError as error:
             declined("{} and {} not fused to attention: {}", first, second, str(error))
             return None
         decided("{} fused with {} to attention", first, second)
-        return made
+        return kernel_call
 
     def _softmax(self, weights: Expr, between: list[Any]) -> Any:
         """The softmax over the last axis that `weights` are of; variables in between are noted."""
@@ -246,17 +246,19 @@ class _Formula(NamedTuple):
         parts = [p for x in self for p in (x if isinstance(x, tuple) else (x,))]
         return tuple([id(p) if isinstance(p, Node) else p for p in parts])
 
-    def written(self, inputs: Sequence[Tensor], given: Sequence[Tensor]) -> Tensor:
+    def written(self, inputs: Sequence[Tensor], outer: Sequence[Tensor]) -> Tensor:
         """The formula of all, with tensors and symbols `given` in the place of `inputs`."""
-        own: dict[Any, Any] = dict(zip(inputs, given))
-        for old, new in zip(inputs, given):
+        own: dict[Any, Any] = dict(zip(inputs, outer))
+        for old, new in zip(inputs, outer):
             own.update((n, m) for n, m in zip(old.shape, new.shape) if isinstance(n, TirVar))
         batch, heads, rows, columns, inner, width, few = (_renamed(n, own) for n in self.sizes)
         wide = wide_dtype(self.dtype)
 
         def view(x: PrimExpr, shape: Any, *index: TirVar) -> _View:
             return _View(
-                shape, self.dtype, lambda *at: _renamed(x, {**own, **dict(zip(index, at))})
+                shape,
+                self.dtype,
+                lambda *indices: _renamed(x, {**own, **dict(zip(index, indices))}),
             )
 
         def score(*index: PrimExpr) -> PrimExpr:
@@ -301,7 +303,7 @@ class _Kernels:
         if key not in self._known:
             tensors = tuple(inputs.values())
             func, args, info, symbols = call_te_inputs(
-                lambda *given: formula.written(tensors, given), tuple(inputs), {}
+                lambda *outer: formula.written(tensors, outer), tuple(inputs), {}
             )
             gv = self.builder.add_func(func, "attention")
             # With the formula: the identities in the key are its parts' as long as they live.
@@ -392,8 +394,8 @@ class _Attention:
                 return self.leaves[e][0]
             return e
 
-        made: Tensor = self.formulas.tensor(self.formulas.value(nested(x)))
-        return made
+        tensor: Tensor = self.formulas.tensor(self.formulas.value(nested(x)))
+        return tensor
 
     def view(self, x: Any, *matrix: PrimExpr) -> PrimExpr:
         """The element of `x` in its matrix, read from where it was moved from, if that is plain."""
@@ -418,7 +420,7 @@ class _Attention:
         if len(path) < 2:
             return None, None
         product = path[-1]
-        made, name = _made(self.dtype), Var("product", product.struct_info)
+        stand_for, name = _made(self.dtype), Var("product", product.struct_info)
         stand_in = placeholder(_dims(product), self.dtype, "product")
         self.formulas.tensors[name] = stand_in
         self.leaves[product] = name, stand_in
@@ -428,7 +430,7 @@ class _Attention:
         score = transform(
             _element(tensor, [*self.of_lead(self.lead), _I, _J]),
             None,
-            pre=lambda n: made if getattr(n, "producer", None) is stand_in else None,
+            pre=lambda n: stand_for if getattr(n, "producer", None) is stand_in else None,
         )
         return _masked(self.analyzer.simplify(score), self.analyzer)
 

@@ -86,7 +86,7 @@ def FuseOps(
     """
     if fuse_opt_level == 0:
         return mod
-    made = None
+    outliner = None
     for gv, fn in mod.items():
         if not isinstance(fn, Function) or is_opaque(fn):
             continue
@@ -94,9 +94,9 @@ def FuseOps(
             groups = groups_of(fn, mod, ctx, fuse_opt_level != 1, as_relay)
             if not groups:
                 continue
-            made = Outliner(mod) if made is None else made
-            _outline(made, gv, fn, groups, as_relay)
-    return mod if made is None else made.mod
+            outliner = Outliner(mod) if outliner is None else outliner
+            _outline(outliner, gv, fn, groups, as_relay)
+    return mod if outliner is None else outliner.mod
 
 
 def groups_of(
@@ -124,25 +124,25 @@ class _Blocks:
         self.row = events(fn)
         self.readers: dict[Var, list[int]] = {}
         uses = Uses()
-        for at, e in enumerate(self.row):
+        for position, e in enumerate(self.row):
             read = uses.of(e.node) if e.kind is BIND else e.reads()
             for v in dict.fromkeys(read):
-                self.readers.setdefault(v, []).append(at)
+                self.readers.setdefault(v, []).append(position)
         self.fn = fn
         self.of_var: dict[Var, Kernel] = {}
         self.kernels: dict[int, Kernel] = {}
 
     def groups(self, most: int, several: bool) -> list[Group]:
         """The groups of more than one kernel."""
-        for at, e in enumerate(self.row):
+        for position, e in enumerate(self.row):
             if e.kind is BIND:
-                self._meet(at, e)
+                self._meet(position, e)
         if not self.kernels:
             return []
         self._drop_written()
-        for at, kernel in list(self.kernels.items()):
+        for position, kernel in list(self.kernels.items()):
             if not self._find_readers(kernel):
-                del self.kernels[at]
+                del self.kernels[position]
         ends = self._post_dominators(most)
         kernels = list(self.kernels.values())
         # From what has much to compute to what follows; then from small kernels to what they end
@@ -158,14 +158,14 @@ class _Blocks:
                     self._try_with_readers(k, most)
         if several:
             self._join_siblings(most)
-        found = {
+        members = {
             id(k.group): k.group
             for k in kernels
             if len(k.group.members) > 1 or _computes_in_vain(k)
         }
-        return list(found.values())
+        return list(members.values())
 
-    def _meet(self, at: int, e: Event) -> None:
+    def _meet(self, position: int, e: Event) -> None:
         b = e.node
         if type(b) is not VarBinding:
             return
@@ -176,10 +176,10 @@ class _Blocks:
                 whole.items.append(b)
                 self.of_var[b.var] = whole
             return
-        kernel = _kernel(at, b, e.block, self.mod, self.of_var)
+        kernel = _kernel(position, b, e.block, self.mod, self.of_var)
         if kernel is not None:
             kernel.ends = self.reductions_end and kernel.pattern.kind is OpPatternKind.COMM_REDUCE
-            self.kernels[at] = kernel
+            self.kernels[position] = kernel
             self.of_var[b.var] = kernel
 
     def _drop_written(self) -> None:
@@ -187,20 +187,20 @@ class _Blocks:
         written = maybe_written_vars(self.fn, self.mod)
         if not written:
             return
-        for at, kernel in list(self.kernels.items()):
+        for position, kernel in list(self.kernels.items()):
             variables = [*kernel.values, kernel.binding.var, *kernel.arguments]
             if not written.isdisjoint(variables):
-                del self.kernels[at]
+                del self.kernels[position]
 
     def _find_readers(self, kernel: Kernel) -> bool:
         """Note who reads what `kernel` gives; False if nobody does, or one reads a whole tuple."""
         projected = {id(b.var) for b in kernel.items}
         whole = any(
-            id(getattr(self.row[at].node, "var", None)) not in projected
-            for at in self.readers.get(kernel.binding.var, ())
+            id(getattr(self.row[position].node, "var", None)) not in projected
+            for position in self.readers.get(kernel.binding.var, ())
         )
         kernel.readers_of = {v: self.readers.get(v, []) for v in kernel.values}
-        kernel.readers = sorted({at for r in kernel.readers_of.values() for at in r})
+        kernel.readers = sorted({position for r in kernel.readers_of.values() for position in r})
         return bool(kernel.readers) and not (kernel.is_tuple and whole)
 
     # -- post-dominators ---------------------------------------------------------------------------
@@ -208,14 +208,14 @@ class _Blocks:
     def _post_dominators(self, most: int) -> dict[int, Kernel]:
         """Where everything that is computed of a kernel comes together: the next such kernel."""
         ends: dict[int, Kernel] = {}
-        for at, kernel in reversed(self.kernels.items()):
+        for position, kernel in reversed(self.kernels.items()):
             end = self._meeting(kernel, ends, most)
             if end is not None:
-                ends[at] = end
+                ends[position] = end
         return ends
 
     def _meeting(self, kernel: Kernel, ends: Mapping[int, Kernel], most: int) -> Kernel | None:
-        readers = [self.kernels.get(at) for at in kernel.readers]
+        readers = [self.kernels.get(position) for position in kernel.readers]
         if not readers:
             return None
         end = readers[0]
@@ -235,7 +235,7 @@ class _Blocks:
         """The kernels on the way from `kernel` to `end`, and that; None if there are too many."""
 
         def following(k: Kernel) -> list[Kernel]:
-            return [] if k is end else [self.kernels[at] for at in k.readers]
+            return [] if k is end else [self.kernels[position] for position in k.readers]
 
         _, *way = islice(descend(kernel, following, once=id), most + 2)
         return sorted(way, key=lambda k: k.at) if len(way) <= most else None
@@ -283,7 +283,7 @@ class _Blocks:
         last = max(g.last.at for g in groups)
         inside = {m.at for g in groups for m in g.members}
         for member in (m for g in groups for m in g.members):
-            if any(at <= last and at not in inside for at in member.readers):
+            if any(position <= last and position not in inside for position in member.readers):
                 return "another reads what one of them gives before both are done"
         return None
 
@@ -291,8 +291,8 @@ class _Blocks:
         """Join a kernel whose result is read elsewhere, too, with one of its readers."""
         if kernel.is_tuple or kernel.group.last is not kernel:
             return
-        for at in kernel.readers:
-            reader = self.kernels.get(at)
+        for position in kernel.readers:
+            reader = self.kernels.get(position)
             if reader is None or reader.block is not kernel.block:
                 return
             if reader.group is kernel.group:
@@ -331,7 +331,7 @@ def _join(groups: list[Group]) -> None:
 
 
 def _kernel(
-    at: int, b: VarBinding, block: Any, mod: IRModule, of_var: Mapping[Var, Kernel]
+    position: int, b: VarBinding, block: Any, mod: IRModule, of_var: Mapping[Var, Kernel]
 ) -> Kernel | None:
     """What is to be known of the binding `b`, if it calls a loop function that may join others."""
     call = b.value
@@ -359,7 +359,7 @@ def _kernel(
     for p, arg in zip(params, inputs.fields):
         if isinstance(arg, Var) and (producer := of_var.get(arg)) is not None:
             reads.append(Read(producer, arg, pattern.reads.get(p, pattern.kind)))
-    return Kernel(at, b, call, block, fn, pattern, tensors[: len(infos)], reads, is_view)
+    return Kernel(position, b, call, block, fn, pattern, tensors[: len(infos)], reads, is_view)
 
 
 def _computes_in_vain(kernel: Kernel) -> bool:
@@ -394,7 +394,7 @@ def _look_at(fn: PrimFunc) -> tuple[bool, bool]:
 
 
 def _outline(
-    made: Outliner, gv: GlobalVar, fn: Function, groups: Sequence[Group], as_relay: bool
+    outliner: Outliner, gv: GlobalVar, fn: Function, groups: Sequence[Group], as_relay: bool
 ) -> None:
     """Replace the kernels of `fn` that are in groups by calls."""
     changes: dict[int, Any] = {}
@@ -409,9 +409,9 @@ def _outline(
         else:
             decided("{} computes only those of its results that are read", first.binding)
         name = _name(group, as_relay)
-        call = made.call(first.block, bindings, _results(group), name, {"Primitive": True})
+        call = outliner.call(first.block, bindings, _results(group), name, {"Primitive": True})
         changes[id(last.binding.var)] = call
-    made.mod[gv] = Dropper(changes).rewrite(fn)
+    outliner.mod[gv] = Dropper(changes).rewrite(fn)
 
 
 def _name(group: Group, each: bool) -> str:

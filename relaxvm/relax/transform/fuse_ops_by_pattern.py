@@ -107,8 +107,8 @@ class FusionPattern:
                 f"FuseOpsByPattern: wanted a FusionPattern or (name, pattern, ...), got {value!r}"
             )
         name, pattern, *more = value
-        given = [{} if each is None and i == 0 else each for i, each in enumerate(more)]
-        return FusionPattern(name, pattern, *given)
+        parts = [{} if each is None and i == 0 else each for i, each in enumerate(more)]
+        return FusionPattern(name, pattern, *parts)
 
 
 @module_pass(opt_level=0)
@@ -133,7 +133,7 @@ def FuseOpsByPattern(
     """
     rules = [FusionPattern.of(p) for p in patterns]
     names = [gv.name_hint for gv in mod] if entry_functions is None else list(entry_functions)
-    made: Outliner | None = None
+    outliner: Outliner | None = None
     for name in names:
         gv = mod.get_global_var(name)
         fn = mod[gv]
@@ -144,9 +144,9 @@ def FuseOpsByPattern(
             for rule in rules:
                 matches.take(rule)
             if matches.taken:
-                made = Outliner(mod) if made is None else made
-                made.mod[gv] = matches.outline(made, bind_constants, annotate_codegen)
-    return mod if made is None else made.mod
+                outliner = Outliner(mod) if outliner is None else outliner
+                outliner.mod[gv] = matches.outline(outliner, bind_constants, annotate_codegen)
+    return mod if outliner is None else outliner.mod
 
 
 class _Group:
@@ -166,11 +166,11 @@ class _Matches:
         # By variable: where it is bound; and what reads it, where.
         self.home: dict[Var, tuple[int, Event]] = {}
         self.readers: dict[Var, list[tuple[int, Event]]] = {}
-        for at, e in enumerate(row):
+        for position, e in enumerate(row):
             if e.kind is BIND:
-                self.home[e.node.var] = at, e
+                self.home[e.node.var] = position, e
             for v in dict.fromkeys(uses.of(e.node) if e.kind is BIND else e.reads()):
-                self.readers.setdefault(v, []).append((at, e))
+                self.readers.setdefault(v, []).append((position, e))
         self.values = bound_values(e.node for _, e in self.home.values())
         self.written: set[Var] | None = None
         self.taken: dict[Var, _Group] = {}
@@ -199,19 +199,19 @@ class _Matches:
 
     def _members(self, match: Match, root: Var) -> list[Var]:
         """The variables bound to what the parts of the pattern matched, in order."""
-        found: dict[Var, None] = {root: None}
+        members: dict[Var, None] = {root: None}
         for pattern, place in match.places().items():
             inner = isinstance(pattern, (CallPattern, TupleGetItemPattern, TuplePattern))
             while inner and isinstance(place, Var) and place in self.values:
-                found[place] = None
+                members[place] = None
                 place = self.values[place]
-        return sorted(found, key=lambda v: self.home[v][0])
+        return sorted(members, key=lambda v: self.home[v][0])
 
     def _refusal(self, members: list[Var], root: Var) -> str | None:
         """Why these cannot become one call where the last of them stands; None if they can."""
         if not isinstance(self.values[root], Call):
             return "it is no call"
-        at, end = self.home[root]
+        position, end = self.home[root]
         if any(v in self.taken for v in members):
             return "a part of it belongs to another pattern"
         if any(self.home[v][1].block is not end.block for v in members):
@@ -224,7 +224,7 @@ class _Matches:
         inside = set(members)
         for v in members[:-1]:
             for where, e in self.readers.get(v, ()):
-                if where < at and not (e.kind is BIND and e.node.var in inside):
+                if where < position and not (e.kind is BIND and e.node.var in inside):
                     return f"{v.name_hint} is read before its result is known"
         if len(members) > 1:
             if self.written is None:
@@ -253,7 +253,7 @@ class _Matches:
             {value: v for v, value in bindings.items()},
         )
 
-    def outline(self, made: Outliner, constants: bool, codegen: bool) -> Function:
+    def outline(self, outliner: Outliner, constants: bool, codegen: bool) -> Function:
         """The function with what was taken replaced by calls."""
         changes: dict[int, Any] = {}
         for group in {id(g): g for g in self.taken.values()}.values():
@@ -271,7 +271,7 @@ class _Matches:
                 name = f"{name}_{generator}"
                 finish = functools.partial(in_codegen, generator)
             block: Any = self.home[root.var][1].block
-            call = made.call(block, group.members, results, name, attrs, constants, finish)
+            call = outliner.call(block, group.members, results, name, attrs, constants, finish)
             changes[id(root.var)] = call
         return Dropper(changes).rewrite(self.fn)
 

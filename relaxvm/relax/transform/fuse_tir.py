@@ -147,13 +147,15 @@ class _Callers(BindingRewriter):
                 places[place] = value
             return places[place]
 
-        made: Expr | None = None
+        new_value: Expr | None = None
         if kernel.function is not None:
-            made = _call(kernel, self.callees[name], call, [argument(p) for p in kernel.inputs])
+            new_value = _call(
+                kernel, self.callees[name], call, [argument(p) for p in kernel.inputs]
+            )
             count = len(kernel.outputs)
             if kernel.result == (0 if count == 1 else list(range(count))):
-                return [*out, b.replace(value=made)]
-            made = self.bound(made, b.var.name_hint, out)
+                return [*out, b.replace(value=new_value)]
+            new_value = self.bound(new_value, b.var.name_hint, out)
         items: dict[int, Expr] = {}
 
         def result(tree: Any) -> Expr:
@@ -162,9 +164,11 @@ class _Callers(BindingRewriter):
             if isinstance(tree, (Place, Constant)):
                 return argument(tree)
             if tree not in items:
-                assert made is not None
+                assert new_value is not None
                 whole = len(kernel.outputs) == 1
-                items[tree] = made if whole else self.bound(TupleGetItem(made, tree), "item", out)
+                items[tree] = (
+                    new_value if whole else self.bound(TupleGetItem(new_value, tree), "item", out)
+                )
             return items[tree]
 
         value = result(kernel.result)

@@ -31,8 +31,8 @@ def FuseTransposeMatmul(mod: IRModule, ctx: PassContext) -> IRModule:
     x, w = wildcard(), wildcard()
     turned = is_op("relax.permute_dims")(w)
 
-    def rule(call: Any, found: Any) -> Expr | None:
-        turn, dims = found[turned], tensor_dims(call)
+    def rule(call: Any, matched: Any) -> Expr | None:
+        turn, dims = matched[turned], tensor_dims(call)
         if dims is None or not swaps_last(turn):
             return None
         if not _fit(call.args[0], turn.args[0]):

@@ -96,17 +96,19 @@ class Kernel:
         """Operations for an element of the result, as the schedules count them; moving costs
         nothing.
         """
-        found = _costs.get(self.fn)
-        if found is None:
+        cost = _costs.get(self.fn)
+        if cost is None:
             stores = (n for n in walk(self.fn.body) if isinstance(n, BufferStore))
             moves = (BufferLoad, IntImm, FloatImm)
             values = [s.value for s in stores if not isinstance(s.value, moves)]
-            found = _costs[self.fn] = sum(map(cost_of, values))
-        return found
+            cost = _costs[self.fn] = sum(map(cost_of, values))
+        return cost
 
     def read_outside(self, inside: Container[int]) -> list[Var]:
         """The variables of what it gives that are read by others than those events."""
-        return [v for v in self.values if any(at not in inside for at in self.readers_of[v])]
+        return [
+            v for v in self.values if any(position not in inside for position in self.readers_of[v])
+        ]
 
     @property
     def numel(self) -> tuple[int, tuple[PrimExpr, ...]]:

@@ -94,7 +94,7 @@ def _parameters(fn: Function, require_grads: Any) -> list[Var]:
     if isinstance(require_grads, (str, Var)):
         require_grads = [require_grads]
     by_name = {p.name_hint: p for p in fn.params}
-    found = []
+    params = []
     for p in require_grads:
         own = by_name.get(p) if isinstance(p, str) else p
         if own not in fn.params or not _is_float(own.struct_info):
@@ -103,8 +103,8 @@ def _parameters(fn: Function, require_grads: Any) -> list[Var]:
                 f"Gradient: require_grads: {getattr(p, 'name_hint', p)} is no parameter of floats; "
                 f"these are: {names or 'none'}"
             )
-        found.append(own)
-    return found
+        params.append(own)
+    return params
 
 
 def differentiated(fn: Function, wanted: Sequence[Var], index: int = 0) -> Function:

@@ -271,8 +271,8 @@ class _Group:
         part = self.mod.functions.get(callee) if isinstance(callee, GlobalVar) else None
         if not isinstance(part, PrimFunc):
             self.refuse(f"{name} is no call of a loop function")
-        given = self.value_of(call.args[1])
-        if not isinstance(given, list):
+        operands = self.value_of(call.args[1])
+        if not isinstance(operands, list):
             self.refuse(f"the arguments of {name} are no tuple")
         info = call.sinfo_args[0]
         fields = info.fields if isinstance(info, TupleStructInfo) else (info,)
@@ -282,7 +282,7 @@ class _Group:
         for k, field in enumerate(fields):
             assert isinstance(field, TensorStructInfo)
             if k < len(inplace) and inplace[k] >= 0:
-                results.append(given[inplace[k]])
+                results.append(operands[inplace[k]])
                 self.written[results[-1]] = None
             else:
                 fresh.append(self.buffer(name, field))
@@ -291,7 +291,7 @@ class _Group:
         scalars = self.value_of(call.args[2]) if len(call.args) > 2 else ()
         if not isinstance(scalars, tuple):
             self.refuse(f"the scalars of {name} are no shape")
-        self.append(callee, self.widened(callee, part), (*given, *fresh, *scalars))
+        self.append(callee, self.widened(callee, part), (*operands, *fresh, *scalars))
         self.allocated += fresh
         self.spans.append(call.span)
         return results if isinstance(info, TupleStructInfo) else results[0]
@@ -306,9 +306,9 @@ class _Group:
             self.parts[callee] = with_index_dtype(part, "int64")
         return self.parts[callee]
 
-    def append(self, callee: GlobalVar, part: PrimFunc, given: Sequence[_Value]) -> None:
+    def append(self, callee: GlobalVar, part: PrimFunc, operands: Sequence[_Value]) -> None:
         """Append the statements of `part` on these arguments."""
-        mapping = self.arguments(callee.name_hint, part, given)
+        mapping = self.arguments(callee.name_hint, part, operands)
         own = {id(b): b for b in mapping.values() if isinstance(b, Buffer)}
         body = transform(fresh_copy(part.body, mapping), self.tidy, pre=lambda n: own.get(id(n)))
         allocated: tuple[Buffer, ...] = ()
@@ -338,16 +338,16 @@ class _Group:
         return fold(n)
 
     def arguments(
-        self, name: str, part: PrimFunc, given: Sequence[_Value]
+        self, name: str, part: PrimFunc, operands: Sequence[_Value]
     ) -> dict[TirVar | Buffer, Any]:
         """What parameters, their buffers and the symbols of `part` are. Refuses where that is not
         certain to be what its signature asks for.
         """
-        if len(given) != len(part.params):
+        if len(operands) != len(part.params):
             self.refuse(f"{name} takes {len(part.params)} parameters")
         mapping: dict[Any, Any] = {}
         equal: list[tuple[PrimExpr, PrimExpr]] = []
-        for p, value in zip(part.params, given):
+        for p, value in zip(part.params, operands):
             buffer = part.buffer_map.get(p)
             if buffer is None:
                 if not isinstance(value, PrimExpr) or p.dtype.is_handle:

@@ -94,8 +94,8 @@ def HoistRowProducts(mod: IRModule, ctx: PassContext) -> IRModule:
     changed = {}
     for gv, fn in mod.items():
         if isinstance(fn, Function) and gv.name_hint in changes:
-            made = Dropper(changes[gv.name_hint]).rewrite(fn)
-            changed[gv] = made.replace(params=params.get(gv.name_hint, made.params))
+            hoisted = Dropper(changes[gv.name_hint]).rewrite(fn)
+            changed[gv] = hoisted.replace(params=params.get(gv.name_hint, hoisted.params))
     return replace_functions(mod, changed)
 
 
@@ -275,8 +275,8 @@ def _row_of(steps: _Steps, rows: Var, var: Var) -> list[Binding]:
 def _hoisted(steps: _Steps, site: Site, chain: _Chain, out: list[Binding]) -> Expr:
     """The calls of a chain, of all rows that a call from outside gives; bound in `out`."""
     kind = type(site.binding.var)
-    given: dict[Any, Expr] = dict(zip(steps.fn.params, site.call.args))
-    rows = given[chain.rows]
+    arguments: dict[Any, Expr] = dict(zip(steps.fn.params, site.call.args))
+    rows = arguments[chain.rows]
     dims = tensor_dims(rows)
     assert dims is not None
 
@@ -290,7 +290,7 @@ def _hoisted(steps: _Steps, site: Site, chain: _Chain, out: list[Binding]) -> Ex
         value = emit(ops.reshape(rows, (dims[0], math.prod(d.value for d in dims[1:]))), "rows")
     for call in chain.calls:
         # All but the row is a constant or a parameter.
-        args = [a if type(a) is Constant else given.get(a, value) for a in call.args]
+        args = [a if type(a) is Constant else arguments.get(a, value) for a in call.args]
         value = emit(Call(call.op, args, call.attrs, span=call.span), "rows")
     return value
 

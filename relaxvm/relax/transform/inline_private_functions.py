@@ -98,9 +98,9 @@ def _inlined(mod: IRModule, wanted: Callable[[BaseFunc], Any]) -> IRModule:
             bodies[name] = Body(fn)
     if all(mod[name] is fn for name, fn in done.items()):
         return mod
-    made = mod.clone({gv: done.get(gv.name_hint, fn) for gv, fn in mod.items()})
+    after = mod.clone({gv: done.get(gv.name_hint, fn) for gv, fn in mod.items()})
     unseen = {name for name in inlined if mod[name].get_attr("global_symbol") is None}
-    return _without_uncalled(made, mod, unseen)
+    return _without_uncalled(after, mod, unseen)
 
 
 def inline_functions(fn: Function, function_map: Mapping[Any, Function]) -> Function:
@@ -130,15 +130,15 @@ def _callees_first(mod: IRModule) -> list[str]:
     return callees_first(calls, calls)
 
 
-def _without_uncalled(made: IRModule, before: IRModule, inlined: set[str]) -> IRModule:
+def _without_uncalled(after: IRModule, before: IRModule, inlined: set[str]) -> IRModule:
     """`made` without functions that were called, and are not any more."""
     was = _mentioned(before)
     while True:
-        now = _mentioned(made)
-        gone = {n for n in inlined if n in made and n in was and n not in now}
+        now = _mentioned(after)
+        gone = {n for n in inlined if n in after and n in was and n not in now}
         if not gone:
-            return made
-        made = made.clone({gv: fn for gv, fn in made.items() if gv.name_hint not in gone})
+            return after
+        after = after.clone({gv: fn for gv, fn in after.items() if gv.name_hint not in gone})
 
 
 def _mentioned(mod: IRModule) -> set[str]:
@@ -185,15 +185,15 @@ class Body:
     def fresh_variables(self, mapping: dict[Any, Any]) -> dict[Any, Any]:
         """`mapping` of symbols and parameters, and a new variable for each that the body binds."""
         infos: dict[int, StructInfo] = {}
-        made = dict(mapping)
+        fresh = dict(mapping)
         for v in self.variables:
             info = infos.get(id(v.struct_info))
             if info is None:
-                info = substitute_struct_info(v.struct_info, made)
+                info = substitute_struct_info(v.struct_info, fresh)
                 if not struct_info_vars(v.struct_info):
                     infos[id(v.struct_info)] = info
-            made[v] = type(v)(v.name_hint, info, v.span)
-        return made
+            fresh[v] = type(v)(v.name_hint, info, v.span)
+        return fresh
 
 
 class _Inliner(BindingRewriter):
@@ -210,15 +210,15 @@ class _Inliner(BindingRewriter):
 
     def final_names(self) -> dict[Any, Any]:
         """variable of a call -> what it is now, through all calls"""
-        found: dict[Any, Any] = {}
+        finals: dict[Any, Any] = {}
         for var in self.renamed:
             value, trail = var, []
-            while value in self.renamed and value not in found:
+            while value in self.renamed and value not in finals:
                 trail.append(value)
                 value = self.renamed[value]
-            value = found.get(value, value)
-            found.update((v, value) for v in trail)
-        return found
+            value = finals.get(value, value)
+            finals.update((v, value) for v in trail)
+        return finals
 
     def binding(self, b: Binding) -> Sequence[Binding | BindingBlock] | None:
         call, flow = b.value, self.local is DataflowVar
@@ -234,12 +234,12 @@ class _Inliner(BindingRewriter):
             declined("{} not inlined: more than {} bindings are", b, _MAX_BINDINGS)
             return None
         self.total[0] += body.size
-        made = opened(call, body)
-        if made is None:
+        body_inside = opened(call, body)
+        if body_inside is None:
             declined("{} not inlined: its parameters' symbols need one another", b)
             return None
         decided("{} inlined", b)
-        checks, seq = made
+        checks, seq = body_inside
         if flow:
             return self.flat(b, checks, seq)
         return [*checks, *seq.blocks, *self.result(b, seq.body)]
@@ -276,8 +276,8 @@ def opened(call: Call, body: Body) -> tuple[list[Binding], SeqExpr] | None:
     """
     fn = body.fn
     symbols = body.fresh_symbols()
-    given = bind_symbols((p.struct_info, a.struct_info) for p, a in zip(fn.params, call.args))
-    symbols.update(given)
+    sizes = bind_symbols((p.struct_info, a.struct_info) for p, a in zip(fn.params, call.args))
+    symbols.update(sizes)
     mapping: dict[Any, Any] = dict(symbols)
     bound: list[Binding] = []
     checks: list[MatchCast] = []
@@ -292,7 +292,7 @@ def opened(call: Call, body: Body) -> tuple[list[Binding], SeqExpr] | None:
             bound.append(VarBinding(mapping[p], arg, call.span))
         else:
             mapping[p] = arg
-    ordered = _in_order(checks, {v for e in given.values() for v in _symbols(e)})
+    ordered = _in_order(checks, {v for e in sizes.values() for v in _symbols(e)})
     if ordered is None:
         return None
     return [*ordered, *bound], substitute_graph(fn.body, body.fresh_variables(mapping))

@@ -27,10 +27,10 @@ _OPERATORS = ops_named("add subtract multiply divide nn.silu nn.relu")
 
 def last_uses(row: list[Event]) -> dict[Var, int]:
     """The event at which each variable is read for the last time."""
-    found: dict[Var, int] = {}
+    last: dict[Var, int] = {}
     for position, e in enumerate(row):
-        found.update(dict.fromkeys(e.reads(), position))
-    return found
+        last.update(dict.fromkeys(e.reads(), position))
+    return last
 
 
 class InplaceKernels:
@@ -59,8 +59,8 @@ class InplaceKernels:
             if out != len(args) or args[source] not in dead:
                 continue
             if _alike(args[source].struct_info, info):
-                made = functools.partial(write_over, part, source, out)
-                callee = self._function(gv.name_hint, (part, source, out), made)
+                writer = functools.partial(write_over, part, source, out)
+                callee = self._function(gv.name_hint, (part, source, out), writer)
                 return _inplace(call, callee, source, args)
         return None
 
@@ -82,8 +82,8 @@ class InplaceKernels:
         shape = ShapeExpr(info.dims)
         room = call_pure_packed("vm.builtin.grow", args[how.source], shape, sinfo_args=info)
         grown = VarBinding(DataflowVar("grown", info), room, call.span)
-        made = functools.partial(append_only, part, how)
-        callee = self._function(gv.name_hint, (part, how.source, -1), made)
+        appender = functools.partial(append_only, part, how)
+        callee = self._function(gv.name_hint, (part, how.source, -1), appender)
         args = tuple(grown.var if k == how.source else a for k, a in enumerate(args))
         return grown, _inplace(call, callee, how.source, args)
 
@@ -100,10 +100,10 @@ class InplaceKernels:
             return None
         assert isinstance(call.op, Op)
         assert callable(call.op.lower)
-        made = call.op.lower(self.builder, call)
-        if not isinstance(made, Call) or made.op is not CALL_TIR:
+        lowered = call.op.lower(self.builder, call)
+        if not isinstance(lowered, Call) or lowered.op is not CALL_TIR:
             return None
-        return made.replace(span=call.span)
+        return lowered.replace(span=call.span)
 
     def _function(
         self, name: str, key: tuple[PrimFunc, int, int], make: Callable[[str], PrimFunc]
@@ -131,9 +131,9 @@ def _is_known(arg: Expr) -> bool:
     )
 
 
-def _alike(have: Any, made: TensorStructInfo) -> bool:
+def _alike(have: Any, wanted: TensorStructInfo) -> bool:
     """Whether a tensor of `have` can hold one of `made`."""
-    if not isinstance(have, TensorStructInfo) or have.dims is None or made.dims is None:
+    if not isinstance(have, TensorStructInfo) or have.dims is None or wanted.dims is None:
         return False
-    same = have.dtype is made.dtype and place_of(have) is place_of(made)
-    return same and dims_equal(have.dims, made.dims) is True
+    same = have.dtype is wanted.dtype and place_of(have) is place_of(wanted)
+    return same and dims_equal(have.dims, wanted.dims) is True

@@ -68,7 +68,7 @@ def overwritable_inputs(fn: PrimFunc) -> tuple[tuple[int, int], ...]:
     if not inputs or not outputs or has_views(fn):
         return ()
     stages = stages_of(fn.body)
-    found = []
+    pairs = []
     for j, out in outputs:
         write = _the_store(stages, out)
         for i, source in inputs:
@@ -76,8 +76,8 @@ def overwritable_inputs(fn: PrimFunc) -> tuple[tuple[int, int], ...]:
                 continue
             in_time = write is not None and _reads_in_time(stages, write, source)
             if in_time or _copies_first(stages, source, out) is not None:
-                found.append((i, j))
-    return tuple(found)
+                pairs.append((i, j))
+    return tuple(pairs)
 
 
 def write_over(fn: PrimFunc, source: int, out: int, name: str) -> PrimFunc:
@@ -91,10 +91,10 @@ def write_over(fn: PrimFunc, source: int, out: int, name: str) -> PrimFunc:
     body = substitute(substitute(fn.body, nothing), {gone: kept})
     params = tuple(p for k, p in enumerate(fn.params) if k != out)
     buffers: Mapping[Any, Any] = {p: b for p, b in fn.buffer_map.items() if p is not fn.params[out]}
-    made: PrimFunc = fn.replace(params=params, body=body, buffer_map=Map(buffers))
-    if made.get_attr("global_symbol") is not None:
-        made = made.with_attr("global_symbol", name)
-    return made
+    kernel: PrimFunc = fn.replace(params=params, body=body, buffer_map=Map(buffers))
+    if kernel.get_attr("global_symbol") is not None:
+        kernel = kernel.with_attr("global_symbol", name)
+    return kernel
 
 
 def inputs_in_a_row(fn: PrimFunc) -> tuple[int, ...]:
@@ -113,7 +113,7 @@ def inputs_in_a_row(fn: PrimFunc) -> tuple[int, ...]:
     axis = next((k for k, size in enumerate(sizes) if size != 1), 0)
     if copy is None or not sizes or 0 in sizes:
         return ()
-    found: list[int] = []
+    inputs: list[int] = []
     end = 0
     along = copy.indices[axis]
     whole: _Range = (copy.value, 0, sizes[axis])
@@ -135,10 +135,10 @@ def inputs_in_a_row(fn: PrimFunc) -> tuple[int, ...]:
             or not all(a is b for a, b in zip(load.indices, places))
         ):
             return ()
-        found.append(buffers.index(source))
+        inputs.append(buffers.index(source))
         end = last
-    in_a_row = end == sizes[axis] and sorted(found) == list(range(len(buffers) - 1))
-    return tuple(found) if in_a_row else ()
+    in_a_row = end == sizes[axis] and sorted(inputs) == list(range(len(buffers) - 1))
+    return tuple(inputs) if in_a_row else ()
 
 
 # A value, and the places along an axis for which it is that of a concatenation.
@@ -203,17 +203,17 @@ class _Store:
 
 def _the_store(stages: list[Stmt], out: Buffer) -> _Store | None:
     """The only store into `out`, if no two of its iterations write one element."""
-    found: _Store | None = None
+    store: _Store | None = None
     for number, stage in enumerate(stages):
         place: _Place = (stage, (), {})
         for s, loops, bound in descend(place, _statements_in):
             if isinstance(s, While) and _stores_into(s, out):
                 return None
             if isinstance(s, BufferStore) and s.buffer is out:
-                if found is not None or not _distinct(s, loops, bound):
+                if store is not None or not _distinct(s, loops, bound):
                     return None
-                found = _Store(number, s)
-    return found
+                store = _Store(number, s)
+    return store
 
 
 # A statement, the loops around it, and what the axes of blocks around it are.
@@ -263,19 +263,19 @@ def _copies_first(stages: list[Stmt], source: Buffer, out: Buffer) -> int | None
 
 def _store_everywhere(stage: Stmt, out: Buffer) -> BufferStore | None:
     """The store into `out`, at each of its places, that is all a stage does."""
-    found: BufferStore | None = None
+    store: BufferStore | None = None
     place: _Place = (stage, (), {})
     for s, loops, bound in descend(place, _statements_in):
         if isinstance(s, BufferStore):
-            if found is not None or s.buffer is not out or not _goes_over_all(s, loops, bound):
+            if store is not None or s.buffer is not out or not _goes_over_all(s, loops, bound):
                 return None
-            found = s
+            store = s
         elif isinstance(s, BlockRealize):
             if not is_const(s.predicate, 1) or s.block.init is not None:
                 return None
         elif not isinstance(s, (For, SeqStmt)):
             return None
-    return found
+    return store
 
 
 def _mentions(stage: Stmt, buffer: Buffer) -> bool:

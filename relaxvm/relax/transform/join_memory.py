@@ -52,8 +52,8 @@ def find_wholes(
         for v in e.reads():
             uses.setdefault(lives.root.get(v, v), []).append(position)
 
-    def reads_only(at: int, tensors: set[Any]) -> bool:
-        value = row[at].node.value if row[at].kind is BIND else None
+    def reads_only(reader: int, tensors: set[Any]) -> bool:
+        value = row[reader].node.value if row[reader].kind is BIND else None
         return isinstance(value, Var) or kernels.only_reads(
             value, lambda a: lives.root.get(a, a) in tensors
         )
@@ -61,11 +61,11 @@ def find_wholes(
     def stays(position: int, tensors: set[Any]) -> bool:
         """Whether nothing writes `tensors` after `position`."""
         return not any(v in overwritten or v in lives.shared for v in tensors) and all(
-            reads_only(at, tensors) for v in tensors for at in uses[v] if at > position
+            reads_only(reader, tensors) for v in tensors for reader in uses[v] if reader > position
         )
 
     taken: set[Any] = set()
-    found = []
+    wholes = []
     for position, e in enumerate(row):
         call: Any = e.node.value if e.kind is BIND else None
         order = kernels.inputs_in_a_row(call) if isinstance(call, Call) else ()
@@ -89,10 +89,10 @@ def find_wholes(
             if not again or stays(position, {whole, *again}):
                 taken.update(parts)
                 inner = tuple(blocks[v] for v in parts)
-                found.append(Whole(e.node, home[whole], blocks[whole], inner))
+                wholes.append(Whole(e.node, home[whole], blocks[whole], inner))
                 continue
         declined("{} copies its parts: {}", e.node, why_not)
-    return found
+    return wholes
 
 
 def pack_joined(blocks: list[Block], wholes: list[Whole]) -> tuple[int | None, list[Whole]]:

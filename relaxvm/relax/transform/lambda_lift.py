@@ -50,13 +50,13 @@ def LambdaLift(mod: IRModule, ctx: PassContext) -> IRModule:
     ]
     if not todo:
         return mod
-    made = mod.clone()
+    lifted = mod.clone()
     names = NameSupply(lambda: [gv.name_hint for gv in mod])
     for gv, fn, known in todo:  # grows while it is read
-        lifter = _Lifter(gv, made, names, known)
-        made[gv] = lifter.rewrite(fn)
+        lifter = _Lifter(gv, lifted, names, known)
+        lifted[gv] = lifter.rewrite(fn)
         todo.extend(lifter.lifted)
-    return made
+    return lifted
 
 
 def _has_inner(fn: Function) -> bool:
@@ -159,8 +159,8 @@ class _Lifter(BindingRewriter):
             known = self.known.get(value.op)
             if known is not None:
                 args = (*value.args, *known.captured)
-                made = Call(known.gv, args, value.attrs, (), value.struct_info, value.span)
-                return [b.replace(value=made)]
+                direct = Call(known.gv, args, value.attrs, (), value.struct_info, value.span)
+                return [b.replace(value=direct)]
         return None
 
 
@@ -168,9 +168,9 @@ def _bind_closure(var: Var, known: _Known) -> list[Binding]:
     """Bind `var` to a closure; `make_closure` gives an object, of which the old signature is
     then asserted.
     """
-    made = type(var)(var.name_hint, OBJECT, var.span)
+    closure = type(var)(var.name_hint, OBJECT, var.span)
     call = Call(MAKE_CLOSURE, (known.gv, Tuple(known.captured)), struct_info=OBJECT)
-    return [VarBinding(made, call, var.span), MatchCast(var, made, var.struct_info, var.span)]
+    return [VarBinding(closure, call, var.span), MatchCast(var, closure, var.struct_info, var.span)]
 
 
 def _used_as_value(fn: Function) -> set[Var]:
@@ -194,7 +194,7 @@ def _captured(
     """
     bound: set[Var] = {itself, *called, *inner.params}
     defined: set[PrimVar] = set()
-    found: dict[Any, None] = {}
+    mentioned: dict[Any, None] = {}
     for n in _mentioned(inner):
         if isinstance(n, Function):
             if n is not inner:
@@ -205,12 +205,12 @@ def _captured(
             if isinstance(n, MatchCast):
                 defined.update(_definable(n.struct_info))
         else:
-            found[n] = None
+            mentioned[n] = None
     for known in called.values():
         for value in known.captured:
-            found.update(dict.fromkeys(_mentioned(value)))
-    captured = [v for v in found if isinstance(v, Var) and v not in bound]
-    symbols = {s: None for s in found if isinstance(s, PrimVar) and s not in defined}
+            mentioned.update(dict.fromkeys(_mentioned(value)))
+    captured = [v for v in mentioned if isinstance(v, Var) and v not in bound]
+    symbols = {s: None for s in mentioned if isinstance(s, PrimVar) and s not in defined}
     for v in captured:
         symbols.update(dict.fromkeys(tir_vars_in_struct_info(v.struct_info)))
     return captured, list(symbols)

@@ -66,29 +66,29 @@ class Order:
         lead = len(self.axes) - len(dims)
         if lead and not (spread and lead > 0):
             return None
-        made: list[Any] = []
+        sizes: list[Any] = []
         for axis, block in self.parts:
             dim = dims[axis - lead] if axis >= lead else 1
             whole = self.blocks.get(axis, 1)
             if whole == 1 or (spread and is_one(dim)):
-                made.append(1 if block else dim)
+                sizes.append(1 if block else dim)
             elif not divides(dim, whole):
                 return None
             else:
-                made.append(
+                sizes.append(
                     block or (dim // whole if isinstance(dim, int) else simplified(dim // whole))
                 )
-        return made
+        return sizes
 
     def renumbered(self, number: Mapping[int, int]) -> Order:
         """The same for a tensor whose axes have other numbers; those without one are gone."""
         return Order(tuple((number[axis], b) for axis, b in self.parts if axis in number))
 
-    def with_axes(self, at: int, count: int = 1) -> Order:
+    def with_axes(self, axis: int, count: int = 1) -> Order:
         """The same for a tensor with `count` more axes, the first of which is its axis `at`."""
-        moved = self.renumbered({a: a + count * (a >= at) for a in self.axes})
-        place = moved.position(at - 1) + 1 if at else 0
-        new = tuple((at + k, 0) for k in range(count))
+        moved = self.renumbered({a: a + count * (a >= axis) for a in self.axes})
+        place = moved.position(axis - 1) + 1 if axis else 0
+        new = tuple((axis + k, 0) for k in range(count))
         return Order((*moved.parts[:place], *new, *moved.parts[place:]))
 
 
@@ -124,13 +124,13 @@ def same_sequence(a: Order, b: Order, dims: Sequence[Any]) -> bool:
 
     def sequence(order: Order) -> list[tuple[int, int]]:
         shape = order.shape(dims, spread=True) or ()
-        found: list[tuple[int, int]] = []
+        kept: list[tuple[int, int]] = []
         for (axis, block), dim in zip(order.parts, shape):
-            if block and (found[-1:] == [(axis, 0)] or is_one(shape[order.position(axis)])):
+            if block and (kept[-1:] == [(axis, 0)] or is_one(shape[order.position(axis)])):
                 block = 0  # all of the axis
-            if not is_one(dim) and found[-1:] != [(axis, block)]:
-                found.append((axis, block))
-        return found
+            if not is_one(dim) and kept[-1:] != [(axis, block)]:
+                kept.append((axis, block))
+        return kept
 
     return sequence(a) == sequence(b)
 
@@ -265,12 +265,12 @@ def _numbered(call: Call, orders: Sequence[Any]) -> Layouts | str:
 
 def _batch_norm(call: Call, orders: Sequence[Any]) -> Layouts | str:
     """Sums run over all axes but that of the channels."""
-    made = _numbered(call, orders)
-    if isinstance(made, str):
-        return made
-    axis, order = axis_of(call.attrs["axis"], len(made.result[0].axes)), made.result[0]
+    layouts = _numbered(call, orders)
+    if isinstance(layouts, str):
+        return layouts
+    axis, order = axis_of(call.attrs["axis"], len(layouts.result[0].axes)), layouts.result[0]
     others = [a for a in order.axes if a != axis]
-    return replace(made, exact=not order.blocks and others == sorted(others))
+    return replace(layouts, exact=not order.blocks and others == sorted(others))
 
 
 _NAMES = ("data_layout", "layout")
@@ -288,9 +288,9 @@ def layout_attributes(op: Op) -> dict[str, Any]:
 def named_layouts(call: Call) -> dict[str, str]:
     """The layouts that a call says its data, its kernel and its result are in."""
     assert isinstance(call.op, Op)
-    found = {name: call.attrs[name] for name in layout_attributes(call.op)}
-    data = next(found[name] for name in _NAMES if name in found)
-    return {name: value or data for name, value in found.items()}
+    layouts = {name: call.attrs[name] for name in layout_attributes(call.op)}
+    data = next(layouts[name] for name in _NAMES if name in layouts)
+    return {name: value or data for name, value in layouts.items()}
 
 
 def with_named(call: Call, wanted: Mapping[str, str]) -> Layouts | str:
@@ -359,8 +359,8 @@ def permuted(call: Call) -> dict[int, int]:
     """axis of the argument of permute_dims -> axis of the result"""
     ndim = _ndim(call.args[0])
     axes = call.attrs["axes"]
-    given = range(ndim)[::-1] if axes is None else axes_of(axes, ndim, "axes")
-    return {a: k for k, a in enumerate(given)}
+    order = range(ndim)[::-1] if axes is None else axes_of(axes, ndim, "axes")
+    return {a: k for k, a in enumerate(order)}
 
 
 def _expand(call: Call, orders: Sequence[Any]) -> Layouts:
@@ -400,8 +400,8 @@ def _concat(call: Call, orders: Sequence[Any]) -> Layouts | str:
         return "it takes elements in row-major order"
     if any(d is None or order.shape(d) is None for d in dims):
         return "what it joins does not divide into blocks"
-    at = order.position(axis_of(axis, len(order.axes)))
-    return Layouts(((order,) * len(dims),), order, {"axis": at})
+    place = order.position(axis_of(axis, len(order.axes)))
+    return Layouts(((order,) * len(dims),), order, {"axis": place})
 
 
 def _stack(call: Call, orders: Sequence[Any]) -> Layouts | str:
@@ -439,15 +439,15 @@ def _slice(call: Call, orders: Sequence[Any]) -> Layouts | str:
 
 def _pad(call: Call, orders: Sequence[Any]) -> Layouts | str:
     order, widths = orders[0], call.attrs["pad_width"]
-    made: list[int] = []
+    all_widths: list[int] = []
     for axis, block in order.parts:
         whole, pair = order.blocks.get(axis, 1), widths[2 * axis : 2 * axis + 2]
         if whole > 1 and any(pair) and call.attrs["pad_mode"] != "constant":
             return "it pads within blocks"
         if any(w % whole for w in pair):
             return "it pads within blocks"
-        made += [0 if block else w // whole for w in pair]
-    return Layouts(tuple(orders), order, {"pad_width": tuple(made)})
+        all_widths += [0 if block else w // whole for w in pair]
+    return Layouts(tuple(orders), order, {"pad_width": tuple(all_widths)})
 
 
 def _tile(call: Call, orders: Sequence[Any]) -> Layouts | str:
@@ -456,8 +456,8 @@ def _tile(call: Call, orders: Sequence[Any]) -> Layouts | str:
     if len(times) > len(order.axes):
         return "its result has more axes"
     times = (1,) * (len(order.axes) - len(times)) + times
-    made = tuple(1 if block else times[axis] for axis, block in order.parts)
-    return Layouts(tuple(orders), order, {"repeats": made})
+    counts = tuple(1 if block else times[axis] for axis, block in order.parts)
+    return Layouts(tuple(orders), order, {"repeats": counts})
 
 
 def _broadcast_to(call: Call, orders: Sequence[Any]) -> Layouts | str:

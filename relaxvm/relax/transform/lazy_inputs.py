@@ -145,9 +145,9 @@ def fetching(
 def _setting(fn: Function, num_input: int | None) -> Function:
     callback = Var("fset_output", _SET)
     body = handing(fn, lambda k, value: callback(PrimValue(IntImm("int64", k)), value))
-    at = len(fn.params) if num_input is None else num_input
+    place = len(fn.params) if num_input is None else num_input
     attrs = fn.attrs if num_input is None else fn.attrs.with_({"num_input": num_input + 1})
-    params = (*fn.params[:at], callback, *fn.params[at:])
+    params = (*fn.params[:place], callback, *fn.params[place:])
     return Function(params, body, None, False, attrs, fn.span)
 
 

@@ -63,17 +63,17 @@ def LazyTransformParams(
         if not isinstance(fn, Function) or not gv.name_hint.endswith("transform_params"):
             continue
         count = num_input(fn, gv.name_hint) or 0
-        made = without_dataflow(fn)
+        plain = without_dataflow(fn)
         if fset_item is not None:
-            body = handing(made, functools.partial(_calling, fset_item, extra_set_item_params))
-            made = Function(made.params, body, None, False, made.attrs, made.span)
+            body = handing(plain, functools.partial(_calling, fset_item, extra_set_item_params))
+            plain = Function(plain.params, body, None, False, plain.attrs, plain.span)
         if fget_item is not None:
-            made = _unbundled(made, count)
-            inputs, weights = made.params[:count], made.params[count:]
+            plain = _unbundled(plain, count)
+            inputs, weights = plain.params[:count], plain.params[count:]
             fetch = functools.partial(_calling, fget_item, extra_get_item_params)
-            body = fetching(made.body, inputs, weights, fetch)
-            made = Function(inputs, body, None, False, made.attrs, made.span)
-        changed[gv] = made
+            body = fetching(plain.body, inputs, weights, fetch)
+            plain = Function(inputs, body, None, False, plain.attrs, plain.span)
+        changed[gv] = plain
     return replace_functions(mod, changed)
 
 

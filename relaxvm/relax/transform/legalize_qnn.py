@@ -29,8 +29,8 @@ def LegalizeQnn(mod: IRModule, ctx: PassContext) -> IRModule:
         return mod
     graph = (name for name in Op.list_op_names() if name.startswith("relax."))
     others = [name for name in graph if not name.startswith(_FAMILY)]
-    made: IRModule = LegalizeOps(skip_ops=others).run(mod, ctx)
-    return made
+    legal: IRModule = LegalizeOps(skip_ops=others).run(mod, ctx)
+    return legal
 
 
 def _is_qnn(node: object) -> bool:

@@ -81,15 +81,15 @@ def LiftTransformParams(
             )
         groups = [("transform_params", shared)] if shared else []
     supply = NameSupply(lambda: [gv.name_hint for gv in mod])
-    made = mod
+    lifted = mod
     for name, group in groups:
         functions, transform = _lifted(mod, group)
-        made = replace_functions(made, functions)
-        if made is mod:
-            made = mod.clone()
+        lifted = replace_functions(lifted, functions)
+        if lifted is mod:
+            lifted = mod.clone()
         name = supply.fresh(name)
-        made[GlobalVar(name, transform.struct_info)] = transform.with_attr("global_symbol", name)
-    return made
+        lifted[GlobalVar(name, transform.struct_info)] = transform.with_attr("global_symbol", name)
+    return lifted
 
 
 def _lifted(mod: IRModule, group: list[GlobalVar]) -> tuple[dict[GlobalVar, Function], Function]:
@@ -160,11 +160,11 @@ class _User:
                 self.constant.add(b.var)
             value: Any = b.value
             if isinstance(value, Var):
-                found = self.number[value]
+                number = self.number[value]
             else:
-                found = numbers.setdefault(_key(keys, value), len(numbers))
-            self.number[b.var] = keys.numbers[b.var] = found
-            self.first.setdefault(found, b.var)
+                number = numbers.setdefault(_key(keys, value), len(numbers))
+            self.number[b.var] = keys.numbers[b.var] = number
+            self.first.setdefault(number, b.var)
 
     def lifted(self) -> set[int]:
         """The numbers of what may be computed elsewhere."""
@@ -196,13 +196,13 @@ class _User:
     def for_symbols(self, kept: Sequence[int], frontier: Sequence[int]) -> set[int]:
         """The weights whose shapes bind symbols that nothing else would."""
         missing = set(free_symbolic_vars(self.without(kept, frontier)))
-        found: set[int] = set()
+        needed: set[int] = set()
         for k, p in enumerate(self.weights):
             own = missing.intersection(definable_tir_vars_in_struct_info(p.struct_info))
             if own:
-                found.add(k)
+                needed.add(k)
                 missing -= own
-        return found
+        return needed
 
     def without(self, kept: Sequence[int], frontier: Sequence[int]) -> Function:
         """The function, with what is lifted as parameters."""

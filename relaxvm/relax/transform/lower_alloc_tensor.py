@@ -43,9 +43,9 @@ def own_storage(b: Binding, call: Call) -> list[Binding]:
     storage = Var("storage", OBJECT, b.span)
     dtype = call.args[1]
     assert isinstance(dtype, DataTypeImm)
-    made = alloc_storage(ShapeExpr((size,)), call.args[2], call.args[3], dtype.value)
+    allocation = alloc_storage(ShapeExpr((size,)), call.args[2], call.args[3], dtype.value)
     return [
-        VarBinding(storage, made, b.span),
+        VarBinding(storage, allocation, b.span),
         b.replace(value=tensor_from_storage(storage, call)),
     ]
 

@@ -41,19 +41,19 @@ def MergeCompositeFunctions(mod: IRModule, ctx: PassContext) -> IRModule:
     }
     if not composites:
         return mod
-    made = Outliner(mod)
-    merger = _Merger(composites, made)
+    outliner = Outliner(mod)
+    merger = _Merger(composites, outliner)
     for gv, fn in mod.items():
         if isinstance(fn, Function) and gv.name_hint not in composites:
             with in_function(gv):
-                made.mod[gv] = merger.function(fn)
-    if all(made.mod[gv] is fn for gv, fn in mod.items()):
+                outliner.mod[gv] = merger.function(fn)
+    if all(outliner.mod[gv] is fn for gv, fn in mod.items()):
         return mod
-    used = {g.name_hint for f in made.mod.functions.values() for g in _called(f)}
+    used = {g.name_hint for f in outliner.mod.functions.values() for g in _called(f)}
     for name, fn in composites.items():
         if name not in used and fn.get_attr("global_symbol") is None:
-            del made.mod[name]
-    return made.mod
+            del outliner.mod[name]
+    return outliner.mod
 
 
 def _called(fn: Any) -> list[GlobalVar]:
@@ -113,8 +113,8 @@ class _Region:
 class _Merger:
     """Merges the calls of `composites` in the blocks of functions."""
 
-    def __init__(self, composites: dict[str, Function], made: Outliner) -> None:
-        self.composites, self.made = composites, made
+    def __init__(self, composites: dict[str, Function], outliner: Outliner) -> None:
+        self.composites, self.made = composites, outliner
 
     def function(self, fn: Function) -> Function:
         """`fn` with regions made calls; the same object if it calls no composites."""

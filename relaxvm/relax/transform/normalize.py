@@ -22,9 +22,9 @@ def Normalize(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
     """
     if fn in _normal:
         return fn
-    made = Normalizer(names_in(fn)).function(fn)
-    _normal.add(made)
-    return made
+    normal = Normalizer(names_in(fn)).function(fn)
+    _normal.add(normal)
+    return normal
 
 
 # Functions in normal form: a build asks for it before and after what users put into it.

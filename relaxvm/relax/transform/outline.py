@@ -147,7 +147,7 @@ def function_of(
         return map_leaves(value, lambda leaf: mapping.get(leaf, leaf))
 
     body = [VarBinding(mapping[b.var], inside(b.value), b.span) for b in bindings]
-    given = [mapping[v] for v in results]
-    result = given[0] if len(given) == 1 else Tuple(given)
+    outputs = [mapping[v] for v in results]
+    result = outputs[0] if len(outputs) == 1 else Tuple(outputs)
     seq = SeqExpr((DataflowBlock(tuple(body)),), result)
     return Function(params, seq, result.struct_info, attrs=dict(attrs)), args

@@ -41,8 +41,8 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
     calls = _kernel_calls(mod)
     changed: dict[GlobalVar, Any] = {}
     packs: dict[GlobalVar, dict[int, _Pack]] = {}
-    for gv, found in calls.items():
-        constants = [k for k, args in enumerate(zip(*(c.args for c in found))) if _known(args)]
+    for gv, sites in calls.items():
+        constants = [k for k, args in enumerate(zip(*(c.args for c in sites))) if _known(args)]
         fn = mod[gv]
         assert isinstance(fn, PrimFunc)
         if constants:
@@ -61,7 +61,7 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
                 packs[gv] |= {b.position: _Pack(b.inputs, partial(_computed, b)) for b in blocks}
     if not changed:
         return mod
-    made: dict[Any, Constant] = {}
+    packed_constants: dict[Any, Constant] = {}
     # By what they are made of: kernels that want one layout of a weight share it.
     alike: dict[tuple[int, ...], list[Constant]] = {}
 
@@ -69,13 +69,13 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
         pack = packs[gv][k]
         data = [args[i].data for i in pack.inputs]
         sources = tuple(map(id, data))
-        if (gv, k, *sources) not in made:
+        if (gv, k, *sources) not in packed_constants:
             result, others = pack.compute(data), alike.setdefault(sources, [])
             same = next((c for c in others if _equal(c.data, result)), None)
             if same is None:
                 others.append(same := Constant(result))
-            made[(gv, k, *sources)] = same
-        return made[(gv, k, *sources)]
+            packed_constants[(gv, k, *sources)] = same
+        return packed_constants[(gv, k, *sources)]
 
     def post(n: Node) -> Node | None:
         if not isinstance(n, Call) or n.op not in packs:
@@ -101,15 +101,15 @@ class _Pack(NamedTuple):
     compute: Callable[[Sequence[NDArray]], NDArray]
 
 
-def _moved(pack: Callable[[np.ndarray], np.ndarray], given: Sequence[NDArray]) -> NDArray:
-    return NDArray(pack(given[0].numpy()))
+def _moved(pack: Callable[[np.ndarray], np.ndarray], sources: Sequence[NDArray]) -> NDArray:
+    return NDArray(pack(sources[0].numpy()))
 
 
-def _computed(blocks: ConstantBlocks, given: Sequence[NDArray]) -> NDArray:
+def _computed(blocks: ConstantBlocks, sources: Sequence[NDArray]) -> NDArray:
     shape = tuple(int(e) for e in blocks.buffer.shape)  # type: ignore[call-overload]
     result = empty(shape, str(blocks.buffer.dtype))
     with telling(None):
-        build(blocks.fn, Target("llvm"), name="packed")["packed"](*given, result)
+        build(blocks.fn, Target("llvm"), name="packed")["packed"](*sources, result)
     return result
 
 
@@ -143,9 +143,9 @@ def _kernel_calls(mod: IRModule) -> dict[GlobalVar, list[Call]]:
                 if isinstance(c, GlobalVar):
                     otherwise.add(c)
     return {
-        gv: found
-        for gv, found in calls.items()
+        gv: sites
+        for gv, sites in calls.items()
         if gv not in otherwise
         and isinstance(callee := mod.functions.get(gv), PrimFunc)
-        and all(len(c.args) == len(callee.params) for c in found)
+        and all(len(c.args) == len(callee.params) for c in sites)
     }

@@ -35,10 +35,10 @@ class Block:
         """Lay the block there, and its parts with it."""
         self.offset = offset
         for block in descend(self, _parts_of):
-            at = block.offset
+            start = block.offset
             for part in block.parts:
-                part.offset = at
-                at += part.size
+                part.offset = start
+                start += part.size
 
     def pieces(self) -> list[Block]:
         """The blocks without parts that make it up."""
@@ -78,7 +78,7 @@ def pack(blocks: Sequence[Block]) -> int | None:
 
 def _together(blocks: Sequence[Block]) -> dict[Block, list[Block]] | None:
     """For each block, the others that are alive at some time of its life."""
-    found: dict[Block, list[Block]] = {block: [] for block in blocks}
+    live: dict[Block, list[Block]] = {block: [] for block in blocks}
     alive: list[Block] = []
     pairs = 0
     for block in sorted(blocks, key=lambda b: b.birth):
@@ -87,10 +87,10 @@ def _together(blocks: Sequence[Block]) -> dict[Block, list[Block]] | None:
         if pairs > _MAX_PAIRS_EACH * len(blocks):
             return None
         for other in alive:
-            found[block].append(other)
-            found[other].append(block)
+            live[block].append(other)
+            live[other].append(block)
         alive.append(block)
-    return found
+    return live
 
 
 def _best_gap(forbidden: list[tuple[int, int]]) -> int:

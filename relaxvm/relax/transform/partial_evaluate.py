@@ -95,7 +95,7 @@ class _Evaluation:
         """`seq` as a sequence of its own."""
         around, self.blocks = self.blocks, []
         yield self.into(seq)
-        blocks = join_plain_blocks(kind(made) for kind, made in self.blocks if made)
+        blocks = join_plain_blocks(kind(bindings) for kind, bindings in self.blocks if bindings)
         self.blocks = around
         return seq.replace(blocks=blocks)
 
@@ -174,13 +174,13 @@ class _Evaluation:
         body = self.bodies[name]
         if not body.branches or len(fn.params) != len(call.args):
             return None
-        made = None if name in self.endless else opened(call, body)
-        if made is None:
+        body_here = None if name in self.endless else opened(call, body)
+        if body_here is None:
             return None
         self.left -= body.size
         if self.left < 0:
             return None
-        checks, seq = made
+        checks, seq = body_here
         if self.blocks[-1][0] is DataflowBlock:
             local = {
                 n.var: DataflowVar(n.var.name_hint, n.var.struct_info, n.var.span)

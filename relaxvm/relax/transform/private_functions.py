@@ -47,9 +47,9 @@ def private_calls(mod: IRModule) -> dict[str, list[Site]]:
 
 def only_called(mod: IRModule, which: Callable[[Any], bool]) -> dict[str, list[Site]]:
     """The calls of each of these functions that graph functions use in no other way."""
-    found: dict[str, list[Site]] = {gv.name_hint: [] for gv, fn in mod.items() if which(fn)}
+    sites_of: dict[str, list[Site]] = {gv.name_hint: [] for gv, fn in mod.items() if which(fn)}
     escaped: set[str] = set()
-    if not found:
+    if not sites_of:
         return {}
     for gv, fn in mod.items():
         if not isinstance(fn, Function):
@@ -58,9 +58,9 @@ def only_called(mod: IRModule, which: Callable[[Any], bool]) -> dict[str, list[S
         for n in walk(fn):
             if type(n) is VarBinding and type(n.value) is Call:
                 call = n.value
-                if isinstance(call.op, GlobalVar) and call.op.name_hint in found:
+                if isinstance(call.op, GlobalVar) and call.op.name_hint in sites_of:
                     bound.add(id(call))
-                    found[call.op.name_hint].append(Site(gv.name_hint, n, call))
+                    sites_of[call.op.name_hint].append(Site(gv.name_hint, n, call))
             below: Any = n._children_()
             if type(n) is Call and isinstance(n.op, GlobalVar):
                 below = n.args
@@ -69,7 +69,7 @@ def only_called(mod: IRModule, which: Callable[[Any], bool]) -> dict[str, list[S
             escaped.update(c.name_hint for c in below if isinstance(c, GlobalVar))
     return {
         name: sites
-        for name, sites in found.items()
+        for name, sites in sites_of.items()
         if name not in escaped and _fits(function_of(mod, name), sites)
     }
 

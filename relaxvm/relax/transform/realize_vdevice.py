@@ -60,21 +60,21 @@ def RealizeVDevice(mod: IRModule, ctx: PassContext) -> IRModule:
             facts = _Facts(mod, fn)
             if facts.places:
                 changed[gv] = _Placing(facts).visit_expr(fn)
-    made = replace_functions(mod, changed)
-    if made is mod:
+    replaced = replace_functions(mod, changed)
+    if replaced is mod:
         return mod
-    graphs = [(gv, fn) for gv, fn in made.items() if isinstance(fn, Function)]
+    graphs = [(gv, fn) for gv, fn in replaced.items() if isinstance(fn, Function)]
     # Calls of functions whose signatures have changed give something else now.
     return replace_functions(
-        made, {gv: transform(fn, _inferred_again, pre=_closed) for gv, fn in graphs}
+        replaced, {gv: transform(fn, _inferred_again, pre=_closed) for gv, fn in graphs}
     )
 
 
 def _inferred_again(n: Node) -> Node | None:
     if type(n) is not Call or not isinstance(n.op, GlobalVar) or n.op.struct_info is None:
         return None
-    made = Call(n.op, n.args, n.attrs, n.sinfo_args, None, n.span)
-    return made if made.struct_info is not n.struct_info else None
+    inferred = Call(n.op, n.args, n.attrs, n.sinfo_args, None, n.span)
+    return inferred if inferred.struct_info is not n.struct_info else None
 
 
 def _closed(n: Node) -> Node | None:
@@ -191,17 +191,17 @@ class _Placing(PyExprMutator):
         self.facts = facts
 
     def visit_function_(self, fn: Function) -> Function:
-        made = super().visit_function_(fn)
-        if made is fn:
+        placed = super().visit_function_(fn)
+        if placed is fn:
             return fn
-        ret = placed_as(fn.ret_struct_info, made.body.struct_info)
-        return made.replace(ret_struct_info=ret)
+        ret = placed_as(fn.ret_struct_info, placed.body.struct_info)
+        return placed.replace(ret_struct_info=ret)
 
     def visit_call_(self, call: Call) -> Expr:
-        made = super().visit_call_(call)
-        if not isinstance(made, Call) or made.op is not HINT_ON_DEVICE:
-            return made
-        (arg,), device = made.args, self.facts.hint(call)
+        placed = super().visit_call_(call)
+        if not isinstance(placed, Call) or placed.op is not HINT_ON_DEVICE:
+            return placed
+        (arg,), device = placed.args, self.facts.hint(call)
         if getattr(arg.struct_info, "vdevice", None) is device:
             return arg
         return ops.to_vdevice(arg, device, span=call.span)  # type: ignore[call-arg]

@@ -109,14 +109,14 @@ def _rewritten(site: Site, wanted: list[int], items: _Items) -> dict[int, Any]:
     old = b.var
     var = type(old)(old.name_hint, _kept_info(old.struct_info, wanted), old.span)
     call = site.call.replace(struct_info=_kept_info(site.call.struct_info, wanted))
-    made: dict[int, Any] = {id(old): b.replace(var=var, value=call)}
+    changes: dict[int, Any] = {id(old): b.replace(var=var, value=call)}
     for item in items.items.get(old, ()):
         place = wanted.index(item.value.index)  # type: ignore[attr-defined]
         value: Expr = var
         if len(wanted) > 1:
             value = TupleGetItem(var, place, span=item.value.span)  # type: ignore[attr-defined]
-        made[id(item.var)] = item.replace(value=value)
-    return made
+        changes[id(item.var)] = item.replace(value=value)
+    return changes
 
 
 def _returning(fn: Function, wanted: list[int]) -> Function:

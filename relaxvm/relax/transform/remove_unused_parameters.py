@@ -67,9 +67,9 @@ def RemoveUnusedParameters(mod: IRModule, ctx: PassContext) -> IRModule:
     changed = {}
     for gv, each in mod.items():
         if isinstance(each, Function):
-            made = Dropper(changes.get(gv.name_hint, {})).rewrite(each)
+            rewritten = Dropper(changes.get(gv.name_hint, {})).rewrite(each)
             plan = plans.get(gv.name_hint)
-            changed[gv] = made if plan is None else made.replace(params=plan.params)
+            changed[gv] = rewritten if plan is None else rewritten.replace(params=plan.params)
     return replace_functions(mod, changed)
 
 
@@ -176,11 +176,11 @@ def _plan(fn: Function, places: set[int], sites: list[Site]) -> _Plan | None:
 
 def _symbols_read(fn: Function, kept: list[StructInfo]) -> list[Any]:
     """The symbols that the function needs from its callers if only `kept` parameters stay."""
-    found = {id(s): s for info in kept for s in tir_vars_in_struct_info(info)}
-    found.update((id(s), s) for s in tir_vars_in_struct_info(fn.ret_struct_info))
+    symbols = {id(s): s for info in kept for s in tir_vars_in_struct_info(info)}
+    symbols.update((id(s), s) for s in tir_vars_in_struct_info(fn.ret_struct_info))
     # Free in the body: all symbols that it does not bind itself.
-    found.update((id(s), s) for s in free_symbolic_vars(Function((), fn.body)))
-    return list(found.values())
+    symbols.update((id(s), s) for s in free_symbolic_vars(Function((), fn.body)))
+    return list(symbols.values())
 
 
 def _fits(infos: list[StructInfo], i: int, places: set[int], site: Site) -> bool:
@@ -194,10 +194,10 @@ def _fits(infos: list[StructInfo], i: int, places: set[int], site: Site) -> bool
 
 def _sizes(infos: list[StructInfo], site: Site, symbols: tuple[Any, ...]) -> Expr | None:
     """The sizes `symbols` of the callee, in the caller's symbols; None if they are not known."""
-    found = bind_symbols((p, a.struct_info) for p, a in zip(infos, site.call.args))
-    if not all(s in found for s in symbols):
+    values = bind_symbols((p, a.struct_info) for p, a in zip(infos, site.call.args))
+    if not all(s in values for s in symbols):
         return None
-    return ShapeExpr(tuple(found[s] for s in symbols))
+    return ShapeExpr(tuple(values[s] for s in symbols))
 
 
 def _rewritten(site: Site, plan: _Plan) -> Any:

@@ -36,8 +36,8 @@ def ReorderPermuteDimsAfterConcat(fn: Function, mod: IRModule, ctx: PassContext)
 def _rule(length: int) -> PatternMatchingRewriter:
     turns = [is_op("relax.permute_dims")(wildcard()) for _ in range(length)]
 
-    def rule(call: Any, found: Any) -> Expr | None:
-        calls = [found[turn] for turn in turns]
+    def rule(call: Any, matched: Any) -> Expr | None:
+        calls = [matched[turn] for turn in turns]
         ranks = {len(tensor_dims(c.args[0]) or ()) for c in calls}
         if len(ranks) > 1 or call.attrs["axis"] is None:
             return None

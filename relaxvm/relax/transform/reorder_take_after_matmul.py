@@ -30,30 +30,30 @@ def ReorderTakeAfterMatmul(fn: Function, mod: IRModule, ctx: PassContext) -> Fun
     """
     x, table, indices = wildcard(), wildcard(), wildcard()
 
-    def rule(call: Any, found: Any) -> Expr | None:
-        take, attrs = found[taken], dict(call.attrs)
-        left, weights, at = (tensor_dims(found[p]) for p in (x, table, indices))
-        if left is None or weights is None or at is None or take.attrs["axis"] is None:
+    def rule(call: Any, matched: Any) -> Expr | None:
+        take, attrs = matched[taken], dict(call.attrs)
+        left, weights, places = (tensor_dims(matched[p]) for p in (x, table, indices))
+        if left is None or weights is None or places is None or take.attrs["axis"] is None:
             return None
-        axis, dtype = axis_of(take.attrs["axis"], len(weights)), found[x].struct_info.dtype
-        if dtype is not found[table].struct_info.dtype or len(at) != 1:
+        axis, dtype = axis_of(take.attrs["axis"], len(weights)), matched[x].struct_info.dtype
+        if dtype is not matched[table].struct_info.dtype or len(places) != 1:
             return None
         if axis == len(weights) - 1 > 0:
-            product = ops.matmul(found[x], found[table], **attrs)
+            product = ops.matmul(matched[x], matched[table], **attrs)
             last = len(tensor_dims(product) or ()) - 1
-            return ops.take(product, found[indices], axis=last, mode=take.attrs["mode"])
+            return ops.take(product, matched[indices], axis=last, mode=take.attrs["mode"])
         if (len(left), len(weights), axis, take.attrs["mode"]) != (3, 3, 0, "fast"):
             return None
-        if not prove_dims(left[0], at[0]):
+        if not prove_dims(left[0], places[0]):
             return None
         (batch, rows, inner), (many, _, columns) = left, weights
-        side = ops.permute_dims(found[table], axes=[1, 0, 2])
+        side = ops.permute_dims(matched[table], axes=[1, 0, 2])
         side = ops.reshape(side, ShapeExpr([inner, many * columns]))
         every = ops.reshape(
-            ops.matmul(found[x], side, **attrs), ShapeExpr([batch, rows, many, columns])
+            ops.matmul(matched[x], side, **attrs), ShapeExpr([batch, rows, many, columns])
         )
         every = ops.permute_dims(every, axes=[0, 2, 1, 3])
-        return ops.gather_nd(every, ops.expand_dims(found[indices], axis=1), batch_dims=1)
+        return ops.gather_nd(every, ops.expand_dims(matched[indices], axis=1), batch_dims=1)
 
     taken = is_op("relax.take")(table, indices)
     return rewrite_call(is_op("relax.matmul")(x, taken), rule, fn)

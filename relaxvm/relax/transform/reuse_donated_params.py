@@ -76,10 +76,10 @@ def _changes(fn: Function, params: list[Var], kernels: InplaceKernels) -> dict[i
             decided("{} is written over donated memory", e.node)
             changes[id(e.node.var)] = [e.node.replace(value=call)]
             continue
-        made = kernels.behind(e.value, dead)
-        if made is not None:
+        reused = kernels.behind(e.value, dead)
+        if reused is not None:
             decided("{} is put behind donated memory", e.node)
-            changes[id(e.node.var)] = [made[0], e.node.replace(value=made[1])]
+            changes[id(e.node.var)] = [reused[0], e.node.replace(value=reused[1])]
     return changes
 
 

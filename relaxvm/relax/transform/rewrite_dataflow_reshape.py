@@ -33,12 +33,12 @@ def RewriteDataflowReshape(fn: Function, mod: IRModule, ctx: PassContext) -> Fun
     """Make views of the results of kernels that only reshape, where nobody can tell them apart."""
     patterns = _Patterns(mod)
     row = events(fn)
-    found = {
+    reshapes = {
         e.node
         for e in row
         if e.kind is BIND and isinstance(e.node, VarBinding) and patterns.is_reshape(e.node.value)
     }
-    if not found:
+    if not reshapes:
         return fn
     written = maybe_written_vars(fn, mod)
     escaped = Lifetimes(row, mod).escaped
@@ -56,7 +56,7 @@ def RewriteDataflowReshape(fn: Function, mod: IRModule, ctx: PassContext) -> Fun
             whole = value.tuple_value if isinstance(value, TupleGetItem) else value
             if whole in roots:
                 roots[b.var] = roots[whole]
-        if b not in found:
+        if b not in reshapes:
             continue
         source = value.args[1].fields[0]
         why_not = ""
@@ -97,28 +97,28 @@ class _Patterns:
         args, part = call.args[1], self.mod.get(call.args[0])
         if not isinstance(part, PrimFunc) or not isinstance(args, Tuple) or len(args.fields) != 1:
             return False
-        have, made = args.fields[0].struct_info, call.sinfo_args[0]
-        if not isinstance(args.fields[0], Var) or not isinstance(made, TensorStructInfo):
+        have, wanted = args.fields[0].struct_info, call.sinfo_args[0]
+        if not isinstance(args.fields[0], Var) or not isinstance(wanted, TensorStructInfo):
             return False
         if part not in self.known:
             self.known[part] = has_reshape_pattern(part)
-        return self.known[part] and place_of(have) is place_of(made) and _fits(part, have, made)
+        return self.known[part] and place_of(have) is place_of(wanted) and _fits(part, have, wanted)
 
 
-def _fits(part: PrimFunc, have: Any, made: TensorStructInfo) -> bool:
+def _fits(part: PrimFunc, have: Any, want: TensorStructInfo) -> bool:
     """Whether a call of `part` on a tensor of `have` cannot fail on its sizes."""
-    infos = (have, made)
+    infos = (have, want)
     if not all(isinstance(i, TensorStructInfo) and i.dims is not None for i in infos):
         return False
     pairs = [
-        (wanted, given)
+        (wanted, dim)
         for buffer, info in zip(part.buffers, infos)
-        for wanted, given in zip(buffer.shape, info.dims)
+        for wanted, dim in zip(buffer.shape, info.dims)
     ]
     values: dict[TirVar, PrimExpr] = {}
-    for wanted, given in pairs:
+    for wanted, dim in pairs:
         if isinstance(wanted, TirVar):
-            values.setdefault(wanted, given.astype(wanted.dtype))
+            values.setdefault(wanted, dim.astype(wanted.dtype))
     return [b.ndim for b in part.buffers] == [i.ndim for i in infos] and all(
-        prove_dims(substitute(wanted, values), given) is True for wanted, given in pairs
+        prove_dims(substitute(wanted, values), dim) is True for wanted, dim in pairs
     )

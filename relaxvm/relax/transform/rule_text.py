@@ -84,19 +84,19 @@ class Rule:
     def __name__(self) -> str:
         return f"for {self.text}"
 
-    def __call__(self, call: Call, found: Mapping[Any, Any]) -> Any:
+    def __call__(self, call: Call, matched: Mapping[Any, Any]) -> Any:
         """What stands for `call`, given what the parts of the pattern are."""
         if not _has_sizes(call.struct_info):
             return None  # any value would be an instance of it
-        given = {
-            name: part.given(found) if isinstance(part, _Each) else found[part]
+        arguments = {
+            name: part.given(matched) if isinstance(part, _Each) else matched[part]
             for name, part in self.parts.items()
         }
-        made = self.result(**given)
-        if made is None or not is_base_of(call.struct_info, made.struct_info):
+        replacement = self.result(**arguments)
+        if replacement is None or not is_base_of(call.struct_info, replacement.struct_info):
             return None
         decided("{} is an instance of {}", call, self.text)
-        return made
+        return replacement
 
 
 def rule(numerics: str, text: str, result: Callable[..., Any]) -> Rule:
@@ -198,12 +198,12 @@ class _Number(_Quick):
     number: Any = None
 
     def may_match(self, value: Any) -> bool:
-        found = splat(value)
+        single = splat(value)
         if self.number is None:
-            return found is not None
-        if found is None or isinstance(self.number, bool) != isinstance(found, np.bool_):
+            return single is not None
+        if single is None or isinstance(self.number, bool) != isinstance(single, np.bool_):
             return False
-        wanted, number = float(self.number), float(found)
+        wanted, number = float(self.number), float(single)
         return number == wanted and np.signbit(number) == np.signbit(wanted)
 
     def step(self, match: Match, place: Any, rest: Goals) -> Goals:
@@ -226,14 +226,14 @@ class _Each(DFPattern):
                     match.bind((self, each), each)
         return rest
 
-    def given(self, found: Mapping[Any, Any]) -> list[tuple[Any, Any, Any]]:
+    def given(self, matched: Mapping[Any, Any]) -> list[tuple[Any, Any, Any]]:
         """What a rule is given of it."""
-        made = []
-        for field in found[self].fields:
-            value = found.get((self, field), field)
+        fields = []
+        for field in matched[self].fields:
+            value = matched.get((self, field), field)
             held = value.tuple_value if isinstance(value, TupleGetItem) else None
-            made.append((field, value, found.get((self, held), held)))
-        return made
+            fields.append((field, value, matched.get((self, held), held)))
+        return fields
 
 
 # -- what rules ask -------------------------------------------------------------------------------

@@ -79,8 +79,8 @@ class View:
         own = [place[label] for label in self.labels if label in place]
         rest = [k for k, label in enumerate(labels) if label not in self.labels]
         sizes = {label: array.shape[k] for label, k in place.items()}
-        made = array.transpose([*own, *rest])
-        made = made.reshape([sizes.get(label, 1) for label in self.labels])
+        spread = array.transpose([*own, *rest])
+        spread = spread.reshape([sizes.get(label, 1) for label in self.labels])
         full, split = [], [1] * len(self.dims)
         for axis, group in zip(self.axes, self.groups):
             have = [sizes.get(label, 1) for label in axis]
@@ -90,8 +90,8 @@ class View:
                     return None
                 have = self._parts(axis, whole)
             full += have
-        made = np.broadcast_to(made, full).reshape([split[k] for k in self.order])
-        return made.transpose(np.argsort(self.order))
+        spread = np.broadcast_to(spread, full).reshape([split[k] for k in self.order])
+        return spread.transpose(np.argsort(self.order))
 
     def _filled(self, group: Sequence[int], shape: list[int]) -> int | None:
         """The size of the axis that `group` holds, whose dimensions are put into `shape`."""
@@ -122,12 +122,12 @@ class Together:
 
     def ways(self, slot: int, scale: Scale) -> Sequence[Way]:
         """All slots at once."""
-        found = self.views[slot].labelled(scale) if slot in self.views else None
-        if found is None:
+        labelled = self.views[slot].labelled(scale) if slot in self.views else None
+        if labelled is None:
             return ()
         way: dict[int, Scale] = {}
         for k, view in self.views.items():
-            own = view.scale(*found)
+            own = view.scale(*labelled)
             if own is None:
                 return ()
             if k != slot:
@@ -160,17 +160,17 @@ class Product:
             return ()
         if slot in self.inverse:
             scale = 1.0 / scale
-        found = self.views[slot].labelled(scale)
+        labelled = self.views[slot].labelled(scale)
         ways = []
         for k, view in self.views.items():
-            if found is None or k == slot:
+            if labelled is None or k == slot:
                 continue
-            labels, array = found
+            labels, array = labelled
             if (OUT in (k, slot)) == (k in self.inverse):
                 array = 1.0 / array
-            made = view.scale(labels, array)
-            if made is not None:
-                ways.append({k: made})
+            other_scale = view.scale(labels, array)
+            if other_scale is not None:
+                ways.append({k: other_scale})
         return ways
 
 
@@ -306,9 +306,12 @@ def _pool(kind: type[Together]) -> Rule:
         if dims is None:
             return None
         kept = {"N": "N", "C": "C"}
-        given = attrs["layout"]
-        result = attrs.get("out_layout") or given
-        views = {0: _laid_out(dims, Layout(given), kept), OUT: _laid_out(out, Layout(result), kept)}
+        layout = attrs["layout"]
+        result = attrs.get("out_layout") or layout
+        views = {
+            0: _laid_out(dims, Layout(layout), kept),
+            OUT: _laid_out(out, Layout(result), kept),
+        }
         return kind(views)
 
     return rule
@@ -366,12 +369,12 @@ def _pad(call: Call, out: Sequence[Any]) -> Relation | None:
 
 
 def _concat(call: Call, out: Sequence[Any]) -> Relation | None:
-    given = call.args[0]
-    if not isinstance(given, Tuple) or call.attrs["axis"] is None:
+    fields = call.args[0]
+    if not isinstance(fields, Tuple) or call.attrs["axis"] is None:
         return None
     axis = axis_of(call.attrs["axis"], len(out))
     sizes: list[int] = []
-    for field in given.fields:
+    for field in fields.fields:
         size = _sizes(tensor_dims(field) or ())[axis:][:1]
         if not size or size[0] is None:
             return None

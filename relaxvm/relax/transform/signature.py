@@ -24,13 +24,13 @@ def replace_functions(mod: IRModule, changed: Mapping[GlobalVar, BaseFunc]) -> I
         info = fn._for_callers_()
         if gv.struct_info is not None and gv.struct_info is not info:
             renewed[gv.name_hint] = gv.replace(struct_info=info)
-    made = mod.clone(functions={})
+    replaced = mod.clone(functions={})
     for gv, fn in mod.items():
         fn = changed.get(gv, fn)
         if renewed and isinstance(fn, Function):
             fn = _follow(fn, renewed)
-        made[renewed.get(gv.name_hint, gv)] = fn
-    return made
+        replaced[renewed.get(gv.name_hint, gv)] = fn
+    return replaced
 
 
 def _follow(fn: Function, renewed: Mapping[str, GlobalVar]) -> Function:

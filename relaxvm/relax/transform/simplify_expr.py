@@ -287,13 +287,13 @@ def _concatenated(call: Call, each: Sequence[tuple[Any, Any, Any]]) -> Any:
     windows = [_windows(v) for _, v, _ in each]
     if windows[0] is None:
         return None
-    joined, at = list(windows[0]), _axis(call)
+    joined, axis = list(windows[0]), _axis(call)
     for w in windows[1:]:
-        start, step, length = joined[at]
-        if w is None or w[at][:2] != (start + step * length, step):
+        start, step, length = joined[axis]
+        if w is None or w[axis][:2] != (start + step * length, step):
             return None
-        joined[at] = (start, step, length + w[at][2])
-        if [*joined[:at], *joined[at + 1 :]] != [*w[:at], *w[at + 1 :]]:
+        joined[axis] = (start, step, length + w[axis][2])
+        if [*joined[:axis], *joined[axis + 1 :]] != [*w[:axis], *w[axis + 1 :]]:
             return None
     return _slice(first.args[0], joined)
 
@@ -303,15 +303,17 @@ def _piece(call: Call, p: Call, each: Sequence[tuple[Any, Any, Any]]) -> Expr | 
     windows = _windows(call)
     if windows is None:
         return None
-    at, end = _axis(p), 0
-    start, step, length = windows[at]
+    axis, end = _axis(p), 0
+    start, step, length = windows[axis]
     for field, _, _ in each:
         sizes = static_sizes(field)
         if sizes is None:
             return None
-        if end <= start and start + (length - 1) * step < end + sizes[at]:
-            return _slice(field, [*windows[:at], (start - end, step, length), *windows[at + 1 :]])
-        end += sizes[at]
+        if end <= start and start + (length - 1) * step < end + sizes[axis]:
+            return _slice(
+                field, [*windows[:axis], (start - end, step, length), *windows[axis + 1 :]]
+            )
+        end += sizes[axis]
     return None
 
 

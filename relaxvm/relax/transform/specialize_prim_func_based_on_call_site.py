@@ -40,12 +40,12 @@ def _scopes(call: Any, part: Any) -> _Scopes:
     inplace = call.attrs.get("inplace_indices", (-1,) * len(outputs))
     infos = [a.struct_info for a in args]
     infos += [o for o, source in zip(outputs, inplace) if source < 0]
-    found: list[str | None] = []
+    scopes: list[str | None] = []
     for p, each in zip(part.params, infos):
         place, buffer = place_of(each), part.buffer_map.get(p)
         other = place is not None and buffer is not None and buffer.scope() != place.memory_scope
-        found.append(place.memory_scope if place is not None and other else None)
-    return tuple(found)
+        scopes.append(place.memory_scope if place is not None and other else None)
+    return tuple(scopes)
 
 
 def _with_scopes(part: PrimFunc, scopes: _Scopes) -> PrimFunc:

@@ -44,7 +44,7 @@ class _Splitter(BindingRewriter):
         tensors = call.args[0]
         if not isinstance(tensors, Tuple) or len(tensors.fields) <= self.most:
             return None
-        made: list[Binding] = []
+        parts: list[Binding] = []
         fields: Sequence[Expr] = tensors.fields
         join = call
         while len(fields) > self.most:
@@ -53,9 +53,9 @@ class _Splitter(BindingRewriter):
             for group in groups:
                 part = Call(join.op, (Tuple(group),), join.attrs, span=call.span)
                 var = self.local(f"{b.var.name_hint}_part", part.struct_info, b.var.span)
-                made.append(VarBinding(var, part, b.span))
+                parts.append(VarBinding(var, part, b.span))
                 fields.append(var)
             # Parts of a stack have the axis already.
             join = R.concat(Tuple(fields), axis=call.attrs["axis"])
         value = Call(join.op, (Tuple(fields),), join.attrs, None, call.struct_info, call.span)
-        return [*made, b.replace(value=value)]
+        return [*parts, b.replace(value=value)]

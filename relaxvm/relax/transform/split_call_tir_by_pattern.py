@@ -136,14 +136,14 @@ def _split(
     whole = Kernel(fn)
     matches: list[MatchResult] = []
     for s in whole.statements:
-        found = next((m for p in patterns if (m := p.match(s)) is not None), None)
-        if found is None:
+        match = next((m for p in patterns if (m := p.match(s)) is not None), None)
+        if match is None:
             break
-        matches.append(found)
+        matches.append(match)
     if not matches:
         return None
     try:
-        library, count, given = _answer(fcodegen(list(matches)), len(matches))
+        library, count, between_buffers = _answer(fcodegen(list(matches)), len(matches))
     except Exception as error:
         add_note(error, f"SplitCallTIRByPattern: fcodegen, for {name}")
         raise
@@ -154,7 +154,7 @@ def _split(
     between = matches[count - 1].matched_buffers[_output_of(matches[count - 1])]
     inputs = [b for b in whole.buffers if b is not None]
     written = {b for s in whole.statements for b in touched(s).writes}
-    for b in given:
+    for b in between_buffers:
         if b not in inputs or b in written:
             raise PassError(
                 f"SplitCallTIRByPattern: fcodegen gives its library {getattr(b, 'name', b)!r}, "
@@ -185,7 +185,7 @@ def _split(
     elif not isinstance(library, str):
         digest = structural_digest(fn).hex()[:12]
         library = register_apart(f"library.{name}.{digest}", library)
-    return _Split(whole, library, given, between, rest)
+    return _Split(whole, library, between_buffers, between, rest)
 
 
 def _output_of(match: MatchResult) -> int:
@@ -202,7 +202,7 @@ def _answer(answer: Any, most: int) -> tuple[Any, int, tuple[Buffer, ...]]:
             "SplitCallTIRByPattern: fcodegen gives (library, number of nests, buffers), got "
             f"{answer!r}"
         )
-    library, count, given = answer
+    library, count, buffers = answer
     count = getattr(count, "value", count)
     if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count <= most:
         raise PassError(
@@ -221,15 +221,15 @@ def _answer(answer: Any, most: int) -> tuple[Any, int, tuple[Buffer, ...]]:
             "SplitCallTIRByPattern: a library is the name of a packed function, a callable or a "
             f"PrimFunc, got {type(library).__name__}"
         )
-    return library, count, tuple(given)
+    return library, count, tuple(buffers)
 
 
 def _written(
-    callers: Callers, b: Binding, split: _Split, given: dict[Any, Expr], known: Any
+    callers: Callers, b: Binding, split: _Split, values: dict[Any, Expr], known: Any
 ) -> list[Binding]:
     """What stands for a call of a function that a library computes the beginning of."""
     call: Any = b.value
-    args = Tuple([given[own] for own in split.given])
+    args = Tuple([values[own] for own in split.given])
     info = info_of([split.between], known) if split.rest is not None else call.sinfo_args[0]
     if isinstance(split.library, str):
         computed = call_dps_packed(split.library, args, out_sinfo=info)
@@ -240,9 +240,9 @@ def _written(
     computed = computed.replace(span=call.span)
     if split.rest is None:
         return [b.replace(value=computed)]
-    var = given[split.between] = callers.local("lv", info, b.var.span)
+    var = values[split.between] = callers.local("lv", info, b.var.span)
     gv, part = split.rest
-    rest = part.call(gv, given, call.sinfo_args[0], known, call.span)
+    rest = part.call(gv, values, call.sinfo_args[0], known, call.span)
     return [VarBinding(var, computed), b.replace(value=rest)]
 
 
@@ -287,14 +287,14 @@ class _Pattern:
         self.found = _Found({}, {}, {})
         if not run_steps(self._same(nest, self.nest)):
             return None
-        found = self.found
-        if any(b not in found.buffers for b in self.buffers):
+        matched = self.found
+        if any(b not in matched.buffers for b in self.buffers):
             return None
-        if len({b.data for b in found.buffers.values()}) != len(found.buffers):
+        if len({b.data for b in matched.buffers.values()}) != len(matched.buffers):
             return None
         neutral = const(0, "int32")
-        values = tuple(found.symbols.get(s, cast(s.dtype, neutral)) for s in self.symbols)
-        return MatchResult(self.fn, values, tuple(found.buffers[b] for b in self.buffers))
+        values = tuple(matched.symbols.get(s, cast(s.dtype, neutral)) for s in self.symbols)
+        return MatchResult(self.fn, values, tuple(matched.buffers[b] for b in self.buffers))
 
     def _same(self, mine: Any, theirs: Any) -> Steps:
         """Whether `mine` is what `theirs`, of the pattern, stands for."""

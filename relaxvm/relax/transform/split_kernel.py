@@ -161,13 +161,13 @@ class Part(NamedTuple):
     def call(
         self,
         gv: GlobalVar,
-        given: Mapping[Buffer, Expr],
+        values: Mapping[Buffer, Expr],
         results: StructInfo,
         known: Mapping[TirVar, PrimExpr],
         span: Span,
     ) -> Call:
         """A call as `gv`. `given` are its arguments, `known` the symbols of the whole."""
-        inputs = Tuple([given[b] for b in self.params if b in given])
+        inputs = Tuple([values[b] for b in self.params if b in values])
         tail = (shape_of(self.scalars, known),) if self.scalars else ()
         return Call(CALL_TIR, (gv, inputs, *tail), None, (results,), None, span)
 
@@ -196,8 +196,8 @@ class Callers(BindingRewriter):
             return None
         assert isinstance(gv, GlobalVar)
         self.used[gv.name_hint] = None
-        given: dict[Any, Expr] = dict(zip(split.whole.buffers, inputs.fields))
-        return self.write(self, b, split, given, symbols_of_call(call, split.whole.fn))
+        values: dict[Any, Expr] = dict(zip(split.whole.buffers, inputs.fields))
+        return self.write(self, b, split, values, symbols_of_call(call, split.whole.fn))
 
 
 def shape_of(dims: Sequence[PrimExpr], known: Mapping[TirVar, PrimExpr]) -> ShapeExpr:

@@ -131,20 +131,20 @@ def _unmarked(s: Stmt) -> Stmt:
 
 
 def _written(
-    callers: Callers, b: Binding, split: _Split, given: dict[Any, Expr], known: Any
+    callers: Callers, b: Binding, split: _Split, values: dict[Any, Expr], known: Any
 ) -> list[Binding]:
     """What stands for a call of a function in two."""
     call: Any = b.value
     info = info_of(split.rewritten, known)
-    packed = split.prepack.call(split.gv_prepack, given, info, known, call.span)
+    packed = split.prepack.call(split.gv_prepack, values, info, known, call.span)
     var = callers.local("prepacked", info, b.var.span)
     out: list[Binding] = [VarBinding(var, packed)]
-    given[split.rewritten[0]] = var
+    values[split.rewritten[0]] = var
     if len(split.rewritten) > 1:
         for k, buffer in enumerate(split.rewritten):
             item = TupleGetItem(var, k)
-            own = given[buffer] = callers.local(buffer.name, item.struct_info)
+            own = values[buffer] = callers.local(buffer.name, item.struct_info)
             out.append(VarBinding(own, item))
-    rest = split.rest.call(split.gv_rest, given, call.sinfo_args[0], known, call.span)
+    rest = split.rest.call(split.gv_rest, values, call.sinfo_args[0], known, call.span)
     decided("{} called on weights in another layout", b)
     return [*out, b.replace(value=rest)]

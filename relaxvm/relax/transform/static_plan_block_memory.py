@@ -162,10 +162,10 @@ class _Kernels:
         fn = self._called(call)
         if not self.enabled or fn is None:
             return ()
-        found = self._pairs.get(fn)
-        if found is None:
-            found = self._pairs[fn] = overwritable_inputs(fn)
-        return found
+        pairs = self._pairs.get(fn)
+        if pairs is None:
+            pairs = self._pairs[fn] = overwritable_inputs(fn)
+        return pairs
 
     def inputs_in_a_row(self, call: Call) -> tuple[int, ...]:
         """The arguments that a call only copies to its last one, one behind the other, if that is
@@ -174,10 +174,10 @@ class _Kernels:
         fn = self._called(call)
         if not self.enabled or fn is None:
             return ()
-        found = self._rows.get(fn)
-        if found is None:
-            found = self._rows[fn] = inputs_in_a_row(fn)
-        return found
+        inputs = self._rows.get(fn)
+        if inputs is None:
+            inputs = self._rows[fn] = inputs_in_a_row(fn)
+        return inputs
 
     def only_reads(self, call: Any, tensor: Callable[[Any], bool]) -> bool:
         """Whether a call is one of a loop function that does not write those of its arguments that
@@ -203,9 +203,9 @@ class _Kernels:
         known = self._known.get((fn, source, out))
         if known is None:
             name = self._names.fresh(f"{gv.name_hint}_inplace")
-            made = write_over(fn, source, out, name)
+            kernel = write_over(fn, source, out, name)
             known = self._known[fn, source, out] = GlobalVar(name)
-            self.made[known] = made
+            self.made[known] = kernel
         return known
 
 
@@ -250,19 +250,19 @@ class _Pool:
         self.symbolic: dict[PrimExpr, list[_Storage]] = {}
 
     def copy(self) -> _Pool:
-        made = _Pool()
+        pool = _Pool()
         # Storages may have grown inside a branch since the copy was taken.
-        made.static = sorted(self.static, key=_Storage.order)
-        made.symbolic = {size: list(free) for size, free in self.symbolic.items() if free}
-        return made
+        pool.static = sorted(self.static, key=_Storage.order)
+        pool.symbolic = {size: list(free) for size, free in self.symbolic.items() if free}
+        return pool
 
     def take_static(self, size: int) -> _Storage | None:
         """The smallest free storage that fits without great waste, else the largest, grown."""
-        at = bisect_left(self.static, (size, -1), key=_Storage.order)
-        if at < len(self.static) and self.static[at].size <= max(size, 1) * MATCH_RANGE:
-            return self.static.pop(at)
-        if at > 0 and self.static[at - 1].size * MATCH_RANGE >= size:
-            grown = self.static.pop(at - 1)
+        place = bisect_left(self.static, (size, -1), key=_Storage.order)
+        if place < len(self.static) and self.static[place].size <= max(size, 1) * MATCH_RANGE:
+            return self.static.pop(place)
+        if place > 0 and self.static[place - 1].size * MATCH_RANGE >= size:
+            grown = self.static.pop(place - 1)
             grown.size = size
             return grown
         return None
@@ -361,12 +361,12 @@ class _Planner:
 
     def hoisted(self) -> dict[Var, list[_Storage]]:
         """By the variable of an `If`: the storages to allocate before it."""
-        found: dict[Var, list[_Storage]] = {}
+        hoisted: dict[Var, list[_Storage]] = {}
         # One that was lifted out of several branches stands where it came to last.
         for storage in dict.fromkeys(self.lifted):
             if storage.merged is None and storage.before is not None:
-                found.setdefault(storage.before, []).append(storage)
-        return found
+                hoisted.setdefault(storage.before, []).append(storage)
+        return hoisted
 
     def _lift(self, var: Var, one: list[_Storage], two: list[_Storage]) -> None:
         """Pair what the branches of the `If` bound to `var` allocate: each pair becomes one storage
@@ -400,13 +400,13 @@ class _Planner:
     @staticmethod
     def _writers(row: list[Event]) -> dict[Var, tuple[int, Binding]]:
         """The call that writes each allocated tensor first."""
-        found: dict[Var, tuple[int, Binding]] = {}
+        writers: dict[Var, tuple[int, Binding]] = {}
         for position, e in enumerate(row):
             if e.kind is BIND and isinstance(e.node.value, Call):
                 for arg in e.node.value.args:
                     if isinstance(arg, Var):
-                        found.setdefault(arg, (position, e.node))
-        return found
+                        writers.setdefault(arg, (position, e.node))
+        return writers
 
     def _over_an_input(
         self,
@@ -470,18 +470,18 @@ class _Planner:
         """A storage for a tensor, and the bytes that the tensor takes."""
         size = self._size(size_bytes(alloc, var))
         pool = self._pool(alloc)
-        found: _Storage | None = None
+        storage: _Storage | None = None
         if isinstance(size, int):
-            found = pool.take_static(size)
+            storage = pool.take_static(size)
         elif pool.symbolic.get(size):
-            found = pool.symbolic[size].pop()
+            storage = pool.symbolic[size].pop()
         else:
-            found = self._larger(pool, size)
-        if found is None:
+            storage = self._larger(pool, size)
+        if storage is None:
             self.count += 1
-            found = _Storage(size, alloc, self.count)
-            self.created.append(found)
-        return found, size
+            storage = _Storage(size, alloc, self.count)
+            self.created.append(storage)
+        return storage, size
 
     def _larger(self, pool: _Pool, size: PrimExpr) -> _Storage | None:
         """A free storage that is provably large enough."""
@@ -604,21 +604,21 @@ def _bind_sizes(fn: Function, analyzer: Analyzer) -> None:
 
 
 def _bounds(fn: Function, attr: str) -> dict[str, int]:
-    given = fn.get_attr(attr)
-    if given is None:
+    declared = fn.get_attr(attr)
+    if declared is None:
         return {}
-    found = {}
-    if isinstance(given, Mapping):
-        for name, bound in given.items():
+    bounds = {}
+    if isinstance(declared, Mapping):
+        for name, bound in declared.items():
             number = bound.value if isinstance(bound, IntImm) else bound
             if isinstance(name, str) and type(number) is int and 0 <= number < 2**63:
-                found[name] = number
+                bounds[name] = number
                 continue
             raise PassError(
                 f"{attr}: wanted {{symbol name: int of at least 0}}, got {name!r}: {bound!r}"
             )
-        return found
-    raise PassError(f"{attr}: wanted {{symbol name: int}}, got {type(given).__name__}")
+        return bounds
+    raise PassError(f"{attr}: wanted {{symbol name: int}}, got {type(declared).__name__}")
 
 
 # -- writing the plan into the function -----------------------------------------------------------
@@ -676,5 +676,5 @@ class _Rewriter(BindingRewriter):
         assert isinstance(dtype, DataTypeImm)
         size = ShapeExpr((storage.size,))
         device, scope = storage.alloc.args[2:4]
-        made = alloc_storage(size, device, scope, dtype.value)
-        return VarBinding(self._var(storage), made, storage.alloc.span)
+        allocation = alloc_storage(size, device, scope, dtype.value)
+        return VarBinding(self._var(storage), allocation, storage.alloc.span)

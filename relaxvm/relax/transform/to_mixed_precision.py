@@ -94,17 +94,17 @@ def ToMixedPrecision(
         for g in all_global_vars(fn)
     }
     changed: dict[Any, Any] = {}
-    found: set[str] = set()
+    inputs_met: set[str] = set()
     for gv, fn in mod.items():
         if isinstance(fn, Function):
             inputs = names if gv.name_hint not in called else frozenset()
-            found.update(p.name_hint for p in fn.params if p.name_hint in inputs)
+            inputs_met.update(p.name_hint for p in fn.params if p.name_hint in inputs)
             with in_function(gv):
                 changed[gv] = _Lowering(chosen, inputs).function(fn)
-    if names - found:
+    if names - inputs_met:
         raise PassError(
             f"ToMixedPrecision: fp16_input_names: no function has a float32 parameter named "
-            f"{', '.join(sorted(names - found))}"
+            f"{', '.join(sorted(names - inputs_met))}"
         )
     return replace_functions(mod, changed)
 
@@ -213,11 +213,11 @@ class _Lowering(ShadowRewriter[Expr]):
             declined("{} stays in float32: it is to give {}", b, str(call.attrs["out_dtype"]))
             return False
         attrs = call.attrs.with_(out_dtype="float16" if self.out_dtype is LOW else "float32")
-        made = Call(call.op, self.low_args(call), attrs, call.sinfo_args, None, call.span)
+        low_call = Call(call.op, self.low_args(call), attrs, call.sinfo_args, None, call.span)
         if self.out_dtype is LOW:
-            self.give(b, made)
+            self.give(b, low_call)
         else:
-            self.out.append(VarBinding(b.var, made, b.span))
+            self.out.append(VarBinding(b.var, low_call, b.span))
             self.natural.add(b.var)
         decided("{} works on float16", b)
         self.changed = True
@@ -235,8 +235,8 @@ class _Lowering(ShadowRewriter[Expr]):
         return all(self.cast(a) is not None for a in tensors)
 
     def in_low(self, b: VarBinding, call: Call) -> bool:
-        made = Call(call.op, self.low_args(call), call.attrs, call.sinfo_args, None, call.span)
-        self.give(b, made)
+        low_call = Call(call.op, self.low_args(call), call.attrs, call.sinfo_args, None, call.span)
+        self.give(b, low_call)
         decided("{} works on float16", b)
         self.changed = True
         return True
@@ -260,13 +260,13 @@ class _Lowering(ShadowRewriter[Expr]):
 
     # -- values in float16 ------------------------------------------------------------------------
 
-    def give(self, b: VarBinding, made: Expr) -> None:
+    def give(self, b: VarBinding, value: Expr) -> None:
         """Bind float16 `made` to a new variable, and the variable of `b` to it in float32."""
-        low = self.new(b.var.name_hint, made)
+        low = self.new(b.var.name_hint, value)
         self.natural.add(b.var)
-        if isinstance(made.struct_info, TupleStructInfo):
+        if isinstance(value.struct_info, TupleStructInfo):
             fields: list[Expr] = []
-            for i in range(len(made.struct_info.fields)):
+            for i in range(len(value.struct_info.fields)):
                 item = self.new(f"{b.var.name_hint}_{i}", TupleGetItem(low, i))
                 fields.append(self.new(item.name_hint, ops.astype(item, "float32")))
             self.out.append(VarBinding(b.var, Tuple(fields), b.span))
@@ -278,11 +278,11 @@ class _Lowering(ShadowRewriter[Expr]):
         """`value` in float16, cast here if need be; None for a constant beyond float16's range."""
         if isinstance(value, Constant):
             return self.constant(value)
-        found = self.shadow.get(value)
-        if found is None:
-            found = self.new(value.name_hint, ops.astype(value, "float16"))
-            self.remember(value, found)
-        return found
+        low = self.shadow.get(value)
+        if low is None:
+            low = self.new(value.name_hint, ops.astype(value, "float16"))
+            self.remember(value, low)
+        return low
 
     def constant(self, value: Constant) -> Constant | None:
         known = self.constants.get(id(value))
@@ -310,9 +310,9 @@ class _Lowering(ShadowRewriter[Expr]):
 
 def _tensors(args: Sequence[Any]) -> list[Any]:
     """The variables and constants among the arguments, and in tuples written out there."""
-    found: list[Any] = []
+    tensors: list[Any] = []
     for a in args:
         for each in a.fields if isinstance(a, Tuple) else (a,):
             if isinstance(each, (Var, Constant)):
-                found.append(each)
-    return found
+                tensors.append(each)
+    return tensors

@@ -55,8 +55,8 @@ def TopologicalSort(
     def post(n: Node) -> Node | None:
         if not isinstance(n, DataflowBlock) or any(map(_works_in_place, n.bindings)):
             return None
-        made = _sorted(n, places, order == "depth-first", direction == "from-outputs")
-        return None if made == list(n.bindings) else n.replace(bindings=tuple(made))
+        bindings = _sorted(n, places, order == "depth-first", direction == "from-outputs")
+        return None if bindings == list(n.bindings) else n.replace(bindings=tuple(bindings))
 
     return transform(fn, post)
 
@@ -108,8 +108,8 @@ def _sorted(
 
     begin: Any = block
     row = descend(begin, released) if depth_first else reachable([begin], released)
-    made = [n for n in row if isinstance(n, Binding)]
-    return made[::-1] if from_outputs else made
+    bindings = [n for n in row if isinstance(n, Binding)]
+    return bindings[::-1] if from_outputs else bindings
 
 
 def _symbols_mentioned(block: DataflowBlock) -> dict[Binding, list[TirVar]]:

@@ -36,9 +36,9 @@ def UpdateParamStructInfo(
     for name in callees_first(calls, calls):
         fn, gv = function_of(mod, name), mod.get_global_var(name)
         params = [_param(p, sinfo_func) for p in fn.params]
-        changed[gv] = made = _Updater(renewed).function(fn, params)
-        if made.struct_info is not fn.struct_info:
-            renewed[name] = gv.replace(struct_info=made.struct_info)
+        changed[gv] = updated = _Updater(renewed).function(fn, params)
+        if updated.struct_info is not fn.struct_info:
+            renewed[name] = gv.replace(struct_info=updated.struct_info)
     return replace_functions(mod, changed)
 
 

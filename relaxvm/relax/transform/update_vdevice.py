@@ -31,8 +31,8 @@ def UpdateVDevice(mod: IRModule, ctx: PassContext, *, new_vdevice: VDevice, inde
     changed = {
         gv: substitute(fn, {old: new_vdevice}) for gv, fn in mod.items() if isinstance(fn, Function)
     }
-    made = replace_functions(mod, changed)
-    if made is mod:
-        made = mod.clone()
-    made.update_global_info("vdevice", (*declared[:index], new_vdevice, *declared[index + 1 :]))
-    return made
+    moved = replace_functions(mod, changed)
+    if moved is mod:
+        moved = mod.clone()
+    moved.update_global_info("vdevice", (*declared[:index], new_vdevice, *declared[index + 1 :]))
+    return moved

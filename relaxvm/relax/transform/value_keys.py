@@ -72,12 +72,12 @@ class ValueKeys:
 
     def _array(self, constant: Constant) -> Any:
         data = constant.data
-        found = self._arrays.get(id(data))
-        if found is None:
+        entry = self._arrays.get(id(data))
+        if entry is None:
             small = data.numpy().nbytes <= _COMPARED_BYTES
             digest = ARRAY_CODEC.digest(data) if small else id(data).to_bytes(8, "little")
-            found = self._arrays[id(data)] = (data, digest)
-        return found[1]
+            entry = self._arrays[id(data)] = (data, digest)
+        return entry[1]
 
 
 def _attribute(value: Any) -> Any:

@@ -83,12 +83,12 @@ class _Rewriter(BindingRewriter):
         lower = _LOWER.get(call.op)
         if lower is None:
             return None
-        made = lower(call)
-        if isinstance(made, Call):
+        lowered = lower(call)
+        if isinstance(lowered, Call):
             info = call.struct_info
-            declared = () if isinstance(made.op, Op) else (info,)
-            made = made.replace(sinfo_args=declared, struct_info=info, span=call.span)
-        return [b.replace(value=made)]
+            declared = () if isinstance(lowered.op, Op) else (info,)
+            lowered = lowered.replace(sinfo_args=declared, struct_info=info, span=call.span)
+        return [b.replace(value=lowered)]
 
 
 def _alloc_storage(call: Any) -> Call:
@@ -152,20 +152,20 @@ def _view(call: Call) -> Call:
     if shape is None:
         return builtin("move", (data,))
     have: Any = data.struct_info
-    made: Any = call.struct_info
+    wanted: Any = call.struct_info
     if dtype is None and have.dtype != "void":
         dtype = DataTypeImm(have.dtype)
-    if offset is None and made.dtype is have.dtype and _same_count(have, made):
+    if offset is None and wanted.dtype is have.dtype and _same_count(have, wanted):
         return builtin("reshape", (data, shape))
     if dtype is None:
         raise CodegenError("memory.view: the dtype of data is not known; say dtype=")
     return builtin("view", (data, shape, dtype, offset or PrimValue(0)))
 
 
-def _same_count(have: TensorStructInfo, made: TensorStructInfo) -> bool:
-    if have.dims is None or made.dims is None:
-        return have.shape is made.shape is not None
-    return prove_dims(dims_product(have.dims), dims_product(made.dims)) is True
+def _same_count(have: TensorStructInfo, wanted: TensorStructInfo) -> bool:
+    if have.dims is None or wanted.dims is None:
+        return have.shape is wanted.shape is not None
+    return prove_dims(dims_product(have.dims), dims_product(wanted.dims)) is True
 
 
 _LOWER: dict[Op, Callable[[Call], Expr]] = {

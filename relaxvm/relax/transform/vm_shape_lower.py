@@ -143,10 +143,10 @@ class _Lowering(RememberingRewriter):
         if not self.heap_used:
             return self.first
         if self.slots:
-            made = builtin("alloc_shape_heap", (PrimValue(len(self.slots)),))
+            heap = builtin("alloc_shape_heap", (PrimValue(len(self.slots)),))
         else:
-            made = builtin("null_value", ())
-        return [VarBinding(self.heap, made), *self.first]
+            heap = builtin("null_value", ())
+        return [VarBinding(self.heap, heap), *self.first]
 
     def enter(self, fn: Function | None) -> None:
         if fn is not None:
@@ -160,11 +160,11 @@ class _Lowering(RememberingRewriter):
         out: list[Binding] = []
         value = b.value
         if isinstance(b, MatchCast):
-            made = self.operand(value, out)
+            operand = self.operand(value, out)
             of = f" of {self._text(value.struct_info)}" if isinstance(value, ShapeExpr) else ""
             text = f"{self.name}: match_cast {b.var.name_hint}{of}: {self._text(b.struct_info)}"
-            self._check([(made, b.struct_info, text, made.struct_info)], out, define=True)
-            return [*out, b.replace(value=made)]
+            self._check([(operand, b.struct_info, text, operand.struct_info)], out, define=True)
+            return [*out, b.replace(value=operand)]
         if isinstance(value, Call):
             args = tuple([self.operand(a, out) for a in value.args])
             checked = _size_check(value)
@@ -196,16 +196,16 @@ class _Lowering(RememberingRewriter):
         if not isinstance(value, (ShapeExpr, PrimValue)) or _is_constant(value):
             return value
         key = value if isinstance(value, ShapeExpr) else value.value
-        found = self.made.get(key)
-        if found is not None:
-            return found
-        made = self._bound_value(value, out)
-        if isinstance(made, Var):
-            return made
+        known = self.made.get(key)
+        if known is not None:
+            return known
+        value_var = self._bound_value(value, out)
+        if isinstance(value_var, Var):
+            return value_var
         name = "shape" if isinstance(value, ShapeExpr) else "prim"
         var = Var(name, value.struct_info)
         self.remember(self.made, key, var)
-        out.append(VarBinding(var, made))
+        out.append(VarBinding(var, value_var))
         return var
 
     def _bound_value(self, value: Any, out: list[Binding]) -> Expr:
@@ -273,13 +273,13 @@ class _Lowering(RememberingRewriter):
                 continue
             operands = [programs[id(c)] for c in n._children_() if id(c) in programs]
             try:
-                made = combine(n, operands)
+                program = combine(n, operands)
             except CodegenError as error:
                 raise CodegenError(f"{self.name}: {error}") from None
-            shared = uses.get(id(n), 0) > 1 and len(made) > 1
-            if n is not expr and (shared or len(made) > _LONGEST_PROGRAM):
-                made = (f"${self._compute(n, made, out)}",)
-            programs[id(n)] = made
+            shared = uses.get(id(n), 0) > 1 and len(program) > 1
+            if n is not expr and (shared or len(program) > _LONGEST_PROGRAM):
+                program = (f"${self._compute(n, program, out)}",)
+            programs[id(n)] = program
         return self._compute(expr, programs[id(expr)], out)
 
     def _compute(self, expr: PrimExpr, program: tuple[Any, ...], out: list[Binding]) -> int:
@@ -293,9 +293,9 @@ class _Lowering(RememberingRewriter):
 
     def _brought(self, expr: PrimExpr) -> Expr:
         """The variable that holds the value of a symbol that is no integer."""
-        found = self.brought.get(expr)
-        if found is not None:
-            return found
+        slot = self.brought.get(expr)
+        if slot is not None:
+            return slot
         if isinstance(expr, PrimVar):
             raise VerifyError(
                 f"{self.name}: symbol {expr.name} has no value here: no parameter or match_cast "

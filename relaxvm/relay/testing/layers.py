@@ -44,8 +44,8 @@ def batch_norm_infer(
     **kwargs: Any,
 ) -> Any:
     """A batch norm by its moving statistics: ``name_gamma``, ``name_beta``, ..."""
-    given = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
-    parts = [value or var(f"{name}_{part}") for part, value in given.items()]
+    weights = {"gamma": gamma, "beta": beta, "moving_mean": moving_mean, "moving_var": moving_var}
+    parts = [value or var(f"{name}_{part}") for part, value in weights.items()]
     return nn.batch_norm(data, *parts, **kwargs)[0]
 
 

@@ -96,15 +96,15 @@ _TRANSPOSE, _PRODUCT = Op.get("relax.permute_dims"), Op.get("relax.matmul")
 
 def _operators(kernels: Function, own: Mapping[Var, Any]) -> dict[Var, Var]:
     """The variable of each kernel -> that of the operator of `own` that it is a part of."""
-    found: dict[Var, Var] = {}
+    groups: dict[Var, Var] = {}
     before: list[Var] = []
     for e in events(kernels, inner=True):
         if e.kind is BIND and is_op(e.value, CALL_TIR):
             before.append(e.node.var)
             if e.node.var in own:
-                found.update(dict.fromkeys(before, e.node.var))
+                groups.update(dict.fromkeys(before, e.node.var))
                 before = []
-    return found
+    return groups
 
 
 def _join(groups: dict[Any, list[Any]], members: Iterable[Any]) -> None:

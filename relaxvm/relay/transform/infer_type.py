@@ -169,10 +169,10 @@ class _Typing(Inferring):
     def closed(self, fn: Function, name: str) -> Function:
         """`fn`, whose body is typed, with its parameters and its result."""
         params = tuple([self.replaced.get(p, p) for p in fn.params])
-        declared, given = fn.ret_struct_info, fn.body.struct_info
-        sure = struct_info_base_check(declared, given)
+        declared, actual = fn.ret_struct_info, fn.body.struct_info
+        sure = struct_info_base_check(declared, actual)
         if sure is BaseCheckResult.FAIL_L0:
-            raise StructInfoError(f"{name}: it is declared to give {declared}, it gives {given}")
+            raise StructInfoError(f"{name}: it is declared to give {declared}, it gives {actual}")
         # What nobody declared follows from the body.
         ret = None if waits(declared) or sure is not BaseCheckResult.PASS else declared
         if params == fn.params and ret is declared:

@@ -109,10 +109,10 @@ def _ordered(n: Node) -> Node | None:
     def read(b: Any) -> list[Any]:
         value = n.body if b is n else b.value
         inside = walk(value) if isinstance(value, (Function, If)) else vars_in(value)
-        found = [home[v] for v in inside if v in home]
+        functions = [home[v] for v in inside if v in home]
         if isinstance(value, Call) and value.op in home:
-            found.append(found.pop(0))  # a function stands right before its call
-        return found
+            functions.append(functions.pop(0))  # a function stands right before its call
+        return functions
 
     *ordered, _ = post_order(n, read)
     if ordered == bindings:

@@ -80,13 +80,13 @@ def _layer_norm(x: Any, gamma: Any, beta: Any, *, axes: Any, **attrs: Any) -> An
     axes = [a % x.struct_info.ndim for a in ([axes] if isinstance(axes, int) else axes)]
     if axes != list(range(axes[0], axes[0] + len(axes))):
         return None
-    made = _normalised(x, axes, attrs["epsilon"])
-    return _scaled(made, gamma, beta, axes[-1], attrs)
+    normalised = _normalised(x, axes, attrs["epsilon"])
+    return _scaled(normalised, gamma, beta, axes[-1], attrs)
 
 
 def _instance_norm(x: Any, gamma: Any, beta: Any, *, axes: Any, **attrs: Any) -> Any:
-    made = _normalised(x, axes, attrs["epsilon"])
-    return _scaled(made, gamma, beta, attrs["channel_axis"], attrs)
+    normalised = _normalised(x, axes, attrs["epsilon"])
+    return _scaled(normalised, gamma, beta, attrs["channel_axis"], attrs)
 
 
 def _group_norm(x: Any, gamma: Any, beta: Any, *, num_groups: int, **attrs: Any) -> Any:
@@ -95,8 +95,8 @@ def _group_norm(x: Any, gamma: Any, beta: Any, *, num_groups: int, **attrs: Any)
         return None
     groups = ops.reshape(x, [*dims[:axis], num_groups, dims[axis] // num_groups, *dims[axis + 1 :]])
     axes = list(range(axis + 1, len(dims) + 1))
-    made = ops.reshape(_normalised(groups, axes, attrs["epsilon"]), dims)
-    return _scaled(made, gamma, beta, axis, attrs)
+    normalised = ops.reshape(_normalised(groups, axes, attrs["epsilon"]), dims)
+    return _scaled(normalised, gamma, beta, axis, attrs)
 
 
 _RULES: dict[str, Callable[..., Any]] = {

@@ -89,7 +89,7 @@ def compile_object(text: str, compiler: list[str], machine: Machine) -> bytes:
     return data
 
 
-def _run(command: list[str], given: str) -> subprocess.CompletedProcess[str]:
+def _run(command: list[str], source: str) -> subprocess.CompletedProcess[str]:
     pipe = subprocess.PIPE
     try:
         process = subprocess.Popen(
@@ -105,7 +105,7 @@ def _run(command: list[str], given: str) -> subprocess.CompletedProcess[str]:
         raise CodegenError(f"{command[0]}: {error}") from error
     with process:
         try:
-            said = process.communicate(given, _SECONDS)
+            said = process.communicate(source, _SECONDS)
         except BaseException as error:
             # Programs that the compiler has started hold its pipes.
             os.killpg(process.pid, signal.SIGKILL) if hasattr(os, "killpg") else process.kill()

@@ -261,15 +261,15 @@ class _Entry:
             self._layout(name, param)
         if signature.noalias:
             self._overlaps()
-        given = [
+        arguments = [
             n if p.buffer is None else f"({storage_type(p.dtype)} *)(void *)data_of({n})"
             for n, p in zip(self.names, signature.params)
         ]
         for symbol in signature.symbols:
-            given.append(f"(int64_t){g.env[symbol].text}")
+            arguments.append(f"(int64_t){g.env[symbol].text}")
         if ret is not None:
-            given.append("returned")
-        g.emit(f"return {self.definition.symbol}({', '.join(given)});")
+            arguments.append("returned")
+        g.emit(f"return {self.definition.symbol}({', '.join(arguments)});")
         lines = "\n".join(g.lines)
         return f"{head}\n{{\n{lines}\n}}"
 

@@ -292,12 +292,12 @@ class ExprEmitter:
 
     def pointer(self, handle: Any) -> Pointer:
         """The pointer behind a buffer's data variable."""
-        found = self.pointers.get(handle)
-        if found is None:
+        pointer = self.pointers.get(handle)
+        if pointer is None:
             raise CodegenError(
                 f"buffer data {handle.name} is not a parameter and was not allocated here"
             )
-        return found
+        return pointer
 
     def load(self, dtype: DataType, handle: Var, index: Code) -> Code:
         """An element of memory as a value."""
@@ -529,10 +529,10 @@ def _chosen(g: ExprEmitter, dtype: DataType, holds: Code, yes: PrimExpr, no: Pri
 def _variable(g: ExprEmitter, node: Var, parts: list[Code]) -> Code:
     if node.dtype.is_handle and node in g.pointers:
         return Code(g.pointer(node).name)
-    found = g.env.get(node)
-    if found is None:
+    code = g.env.get(node)
+    if code is None:
         raise CodegenError(f"variable {node.name} has no value here")
-    return found
+    return code
 
 
 def _number(g: ExprEmitter, node: Any, parts: list[Code]) -> Code:

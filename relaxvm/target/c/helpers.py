@@ -388,9 +388,9 @@ def _float8_names(dtype: DataType) -> dict[str, str]:
         "INFINITE": infinite,
         "NAN_CODE": nan,
     }
-    made = {key: str(value) for key, value in numbers.items()}
-    made["S"] = suffix(dtype)
-    made["MAGIC"] = constant(2.0 ** (24 - bias - mantissa), DataType("float32")).text
+    names = {key: str(value) for key, value in numbers.items()}
+    names["S"] = suffix(dtype)
+    names["MAGIC"] = constant(2.0 ** (24 - bias - mantissa), DataType("float32")).text
     # Without a zero that has a sign, or with one.
-    made["SIGNED"] = "code == 0 ? 0U : code | sign" if name.endswith("uz") else "code | sign"
-    return made
+    names["SIGNED"] = "code == 0 ? 0U : code | sign" if name.endswith("uz") else "code | sign"
+    return names

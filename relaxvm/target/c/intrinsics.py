@@ -74,8 +74,8 @@ def call_name(call: Call) -> str:
 def _need(call: Call, fits: bool) -> None:
     """Raise CodegenError unless `fits`, and the call and all its arguments have one dtype."""
     if not fits or any(arg.dtype is not call.dtype for arg in call.args):
-        given = [str(a.dtype) for a in call.args]
-        raise CodegenError(f"{call_name(call)}: {call.dtype} from arguments of {given}")
+        dtypes = [str(a.dtype) for a in call.args]
+        raise CodegenError(f"{call_name(call)}: {call.dtype} from arguments of {dtypes}")
 
 
 def _library(g: ExprEmitter, dtype: DataType, name: str, *args: Code) -> Code:
@@ -128,8 +128,8 @@ def _ldexp(g: ExprEmitter, call: Call, args: list[Code]) -> Code:
     if call.dtype.bits >= 32:
         return _library(g, call.dtype, "ldexp", args[0], by)
     # In double, where no result is subnormal, then rounded once.
-    made = _library(g, _FLOAT64, "ldexp", args[0], by)
-    return g.cast(_FLOAT64, call.dtype, made)
+    scaled = _library(g, _FLOAT64, "ldexp", args[0], by)
+    return g.cast(_FLOAT64, call.dtype, scaled)
 
 
 @_emitter("nextafter")
@@ -324,18 +324,18 @@ def _call_extern(g: ExprEmitter, call: Call, args: list[Code]) -> Code:
             raise CodegenError(f"{name}: C has no plain way to pass {dtype}")
     result = "void" if call.dtype == "void" else storage_type(call.dtype)
     left = iter(args)
-    given, types = [], []
+    arguments, types = [], []
     for arg in call.args[1:]:
         if isinstance(arg, StringImm):
-            given.append(string(arg.value))
+            arguments.append(string(arg.value))
             types.append("const char *")
         else:
-            given.append(g.to_storage(arg.dtype, next(left)))
+            arguments.append(g.to_storage(arg.dtype, next(left)))
             types.append(storage_type(arg.dtype))
     if name not in _STANDARD:
         g.module.declare(name, result, types)
     g.module.externs.add(name)
-    text = f"{name}({', '.join(given)})"
+    text = f"{name}({', '.join(arguments)})"
     if result == "void":
         g.emit(f"{text};")
         return constant(0, DataType("int32"))
@@ -401,8 +401,8 @@ def _call_llvm(g: ExprEmitter, call: Call, args: list[Code]) -> Code:
         return g.helper(name, dtype, *values)
     other = DataType(f"{kind}{dtype.bits}")
     turned = [Code(f"({value_type(other)}){v.within(UNARY)}", UNARY) for v in values]
-    made = g.helper(name, other, *turned)
-    return Code(f"({value_type(dtype)}){made.text}", UNARY)
+    result = g.helper(name, other, *turned)
+    return Code(f"({value_type(dtype)}){result.text}", UNARY)
 
 
 @_emitter("address_of")

@@ -208,31 +208,31 @@ class ModuleText:
                 f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}"
             )
         symbols: dict[Var, str] = {}
-        given = []
+        arguments = []
         for param, arg, code in zip(signature.params, node.args, parts):
             if param.buffer is None:
                 if arg.dtype is not param.dtype:
                     raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
-                given.append(g.to_storage(arg.dtype, code) if arg.dtype.is_bool else code.text)
+                arguments.append(g.to_storage(arg.dtype, code) if arg.dtype.is_bool else code.text)
                 continue
             if not arg.dtype.is_handle:
                 raise CodegenError(
                     f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
                 )
-            given.append(f"({storage_type(param.dtype)} *){code.within(UNARY)}")
+            arguments.append(f"({storage_type(param.dtype)} *){code.within(UNARY)}")
             self._bind_symbols(g, node, param.buffer, arg, symbols)
         for symbol in signature.symbols:
             if symbol not in symbols:
                 raise CodegenError(
                     f"{node.op}: the value of symbol {symbol.name} cannot be told from this call"
                 )
-            given.append(symbols[symbol])
+            arguments.append(symbols[symbol])
         result = ""
         if callee.ret is not None:
             result = g.temporary()
             g.emit(f"{storage_type(callee.ret)} {result} = 0;")
-            given.append(f"&{result}")
-        call = f"{callee.symbol}({', '.join(given)})"
+            arguments.append(f"&{result}")
+        call = f"{callee.symbol}({', '.join(arguments)})"
         if generator.transitive_failures(callee):
             failed = g.temporary()
             g.emit(f"const int32_t {failed} = {call};")

@@ -521,13 +521,13 @@ def _has_guard(block: Block) -> bool:
 
 
 def _is_commutative(block: Block) -> bool:
-    found = False
+    reduces = False
     for b in (block, *walk(block.body)):
         if not isinstance(b, Block) or any(isinstance(n, Block) for n in walk(b.body)):
             continue
         if any(a.is_reduce for a in b.iter_vars):
-            found = True
+            reduces = True
             reducer = match_reducer(b)
             if reducer is None or not reducer.commutative:
                 return False
-    return found
+    return reduces

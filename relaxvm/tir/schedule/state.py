@@ -141,17 +141,17 @@ class State:
     def index(self) -> dict[int, Path]:
         """id(statement) -> its path."""
         if self._index is None:
-            found: dict[int, Path] = {}
+            path_of: dict[int, Path] = {}
             loops: dict[Var, Path] = {}
             paths = [Path(self.fn.body, None)]
             for path in paths:  # which grows meanwhile
                 s = path.stmt
-                found[id(s)] = path
+                path_of[id(s)] = path
                 if type(s) is For:
                     loops[s.loop_var] = path
                 for each in statements_below(s):
                     paths.append(Path(each, path))
-            self._index, self._loops = found, loops
+            self._index, self._loops = path_of, loops
         return self._index
 
     def path(self, stmt: Stmt) -> Path:

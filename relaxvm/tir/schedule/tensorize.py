@@ -102,13 +102,13 @@ def _split_predicate(
                     realize.block,
                 )
             parts[0 if free & inner else 1].append(fact)
-    made: list[PrimExpr] = []
+    conditions: list[PrimExpr] = []
     for facts in parts:
         condition: PrimExpr = const(True)
         for fact in facts:
             condition = fact if isinstance(condition, IntImm) else And(condition, fact)
-        made.append(condition)
-    return made[0], made[1]
+        conditions.append(condition)
+    return conditions[0], conditions[1]
 
 
 @primitive(target=LOOP_OR_BLOCKS, gives=BLOCK)

@@ -74,9 +74,9 @@ class _Names:
     def name_of(self, rv: Any) -> str | None:
         if rv is None or isinstance(rv, str):
             return rv
-        found = self._names.get(id(rv))
-        if found is not None:
-            return found
+        known = self._names.get(id(rv))
+        if known is not None:
+            return known
         name: str | None = getattr(rv, "name", None)
         if name is None:
             raise ScheduleError("the trace uses a random variable that no instruction made")

@@ -119,7 +119,7 @@ def separate_window(
         reducer.buffers[0][0].scope(),
         tuple(a.range.extent for a in places),
     )
-    made = _first_step(
+    first_block = _first_step(
         state,
         block,
         reducer,
@@ -131,11 +131,11 @@ def separate_window(
     back = {s.place: state.analyzer.simplify(s.sum - s.low) for s in slides}
     indices = tuple(substitute(a.var, back) for a in places)
     again = _second_step(state, block, reducer, BufferLoad(partial, indices), ours, taps)
-    nests = (looped(made)[0], looped(again)[0])
+    nests = (looped(first_block)[0], looped(again)[0])
     scope = state.scope(realize)
     state = state.replace(top, seq(*nests), [(block, again)])
     state = add_allocation(state, scope, partial)
-    return state, state.now(made)
+    return state, state.now(first_block)
 
 
 def _reducer(state: State, block: Block) -> Reducer:
@@ -183,7 +183,7 @@ def _slides(
 ) -> tuple[list[_Slide], dict[PrimExpr, list[PrimExpr]]]:
     """The indices that windows slide along, and the sizes of the dimensions that each indexes."""
     kinds = {a.var: a for a in block.iter_vars}
-    found: dict[Var, PrimExpr] = {}
+    moved: dict[Var, PrimExpr] = {}
     sizes: dict[PrimExpr, list[PrimExpr]] = {}
     for n in walk(value):
         if not isinstance(n, BufferLoad):
@@ -193,15 +193,15 @@ def _slides(
             used = [t for t in taps if t in free_variables(e)]
             if not used:
                 continue
-            if len(used) > 1 or found.setdefault(used[0], e) is not e:
+            if len(used) > 1 or moved.setdefault(used[0], e) is not e:
                 refuse(f"block {block.name_hint} reads along {used[0].name} in several ways", block)
             sizes.setdefault(e, []).append(size)
     slides = []
     known = {v: (const(0, v.dtype), cast(v.dtype, a.range.extent) - 1) for v, a in kinds.items()}
     for tap in taps:
-        if tap not in found:
+        if tap not in moved:
             refuse(f"block {block.name_hint} reads nothing along {tap.name}", block)
-        e = found[tap]
+        e = moved[tap]
         others = [v for v in kinds if v in free_variables(e) and v is not tap]
         if any(not kinds[v].is_spatial for v in others):
             refuse(f"index {e} of block {block.name_hint} has two reduce axes", block)

@@ -68,12 +68,12 @@ class _Guard(ScopedRewriter):
     def on_for(self, stmt: Any) -> Steps:
         self._memo = {}
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        made = stmt.replace(min=first, extent=extent)
+        narrowed = stmt.replace(min=first, extent=extent)
         # Where the body runs, the extent is not 0: x % n is below n there.
-        with self._given(extent >= 1), self.loop_range(made):
+        with self._given(extent >= 1), self.loop_range(narrowed):
             body = yield stmt.body
         self._memo = {}
-        return made.replace(body=body)
+        return narrowed.replace(body=body)
 
     def on_if(self, stmt: IfThenElse) -> Steps:
         condition = self.expr(stmt.condition)

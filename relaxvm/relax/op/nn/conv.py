@@ -82,10 +82,10 @@ class _Conv:
     def sizes(self, data: Sequence[Any], weight: Sequence[Any]) -> dict[str, Any]:
         """The size of each axis of the result, from the dimensions of data and weight."""
         x, w = self.data.sizes(data), self.kernel.sizes(weight)
-        made = {"N": x["N"], "C": w["O"] * (self.groups if self.output_padding is not None else 1)}
+        sizes = {"N": x["N"], "C": w["O"] * (self.groups if self.output_padding is not None else 1)}
         for k, axis in enumerate(self.spatial):
-            made[axis] = self.windows(axis, x[axis], w[axis], k)
-        return made
+            sizes[axis] = self.windows(axis, x[axis], w[axis], k)
+        return sizes
 
 
 def _settings(ndim: int, attrs: dict[str, Any]) -> _Conv:
@@ -141,9 +141,9 @@ def _info(data: Expr, weight: Expr, ndim: int, attrs: dict[str, Any]) -> StructI
     return shaped(x, conv.out.shape(sizes, "out_layout"), dtype)
 
 
-def _out_dtype(x: DataType, w: DataType, given: Any) -> DataType:
-    if given is not None:
-        dtype = dtype_of(given, "out_dtype", NUMBER)
+def _out_dtype(x: DataType, w: DataType, wanted: Any) -> DataType:
+    if wanted is not None:
+        dtype = dtype_of(wanted, "out_dtype", NUMBER)
         for info, name in ((x, "data"), (w, "weight")):
             if info.is_float and not dtype.is_float:
                 raise StructInfoError(f"out_dtype: {dtype} for {name} of {info}; wanted a float")
@@ -195,27 +195,31 @@ def _te_conv(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) -> Tens
     sizes = {a: simple(d) for a, d in conv.sizes(data.shape, weight.shape).items()}
     where = [conv.data.position(a) for a in conv.spatial]
     before, after = [0] * data.ndim, [0] * data.ndim
-    for k, at in enumerate(where):
-        before[at], after[at] = conv.before[k], conv.after[k]
+    for k, index in enumerate(where):
+        before[index], after[index] = conv.before[k], conv.after[k]
     blocked = any(a in conv.data.blocks for a in conv.spatial)
     padded = data if blocked else te_pad(data, before, after, const(0, data.dtype))
     have = conv.data.sizes(data.shape)
     channel = reduce_axis((0, kernel["I"]), "rc")
     taps = [reduce_axis((0, kernel[a]), f"r{a.lower()}") for a in conv.spatial]
 
-    def value(at: dict[str, PrimExpr]) -> PrimExpr:
-        begin = _group(at["C"], kernel["O"], conv.groups, kernel["I"])
-        source = {"N": at["N"], "C": channel.var if begin is None else begin + channel.var}
+    def value(index: dict[str, PrimExpr]) -> PrimExpr:
+        begin = _group(index["C"], kernel["O"], conv.groups, kernel["I"])
+        source = {"N": index["N"], "C": channel.var if begin is None else begin + channel.var}
         inside = []
         for k, axis in enumerate(conv.spatial):
-            source[axis] = at[axis] * conv.strides[k] + taps[k].var * conv.dilation[k]
+            source[axis] = index[axis] * conv.strides[k] + taps[k].var * conv.dilation[k]
             if blocked and (conv.before[k] or conv.after[k]):
                 row = source[axis] = source[axis] - conv.before[k]
                 inside += [GE(row, const(0, row.dtype)), LT(row, have[axis])]
         read = padded(*conv.data.index(source))
         if inside:
             read = if_then_else(all_of(*inside), read, const(0, data.dtype))
-        taken = {"O": at["C"], "I": channel.var, **{a: t.var for a, t in zip(conv.spatial, taps)}}
+        taken = {
+            "O": index["C"],
+            "I": channel.var,
+            **{a: t.var for a, t in zip(conv.spatial, taps)},
+        }
         factor = weight(*conv.kernel.index(taken))
         return te_sum(cast(wide, read) * cast(wide, factor), axis=[channel, *taps])
 
@@ -232,13 +236,13 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
     channels, window = simple(kernel["I"] // conv.groups), [kernel[a] for a in conv.spatial]
     channel = reduce_axis((0, channels), "rc")
 
-    def product(n: PrimExpr, c: PrimExpr, *at: PrimExpr) -> PrimExpr:
+    def product(n: PrimExpr, c: PrimExpr, *index: PrimExpr) -> PrimExpr:
         """Of the taps and places `at`, for output channel `c`."""
         begin = _group(c, sizes["C"], conv.groups, channels)
         source = {"N": n, "C": channel.var if begin is None else begin + channel.var}
-        source.update(zip(conv.spatial, at[len(window) :]))
+        source.update(zip(conv.spatial, index[len(window) :]))
         own = c if begin is None else FloorMod(c, cast(c.dtype, kernel["O"]))
-        taken = {"O": own, "I": source["C"], **dict(zip(conv.spatial, at))}
+        taken = {"O": own, "I": source["C"], **dict(zip(conv.spatial, index))}
         read, factor = data(*conv.data.index(source)), weight(*conv.kernel.index(taken))
         return cast(wide, read) * cast(wide, factor)
 
@@ -252,25 +256,27 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
         shape.insert(p, sizes["C"])
         products = compute(
             [sizes["N"], *shape],
-            lambda n, *at: te_sum(product(n, at[p], *at[:p], *at[p + 1 :]), channel),
+            lambda n, *index: te_sum(product(n, index[p], *index[:p], *index[p + 1 :]), channel),
             "products",
         )
-        met, summed = (lambda n, c, *at: products(n, *at[:p], c, *at[p:])), []
+        met, summed = (lambda n, c, *index: products(n, *index[:p], c, *index[p:])), []
         count = [simple((d + s - 1) // s) for d, s in zip(window, conv.strides)]
     steps = [reduce_axis((0, d), f"r{a.lower()}") for a, d in zip(conv.spatial, count)]
     # Windows that touch and do not overlap: each element of the result is one of the products.
     touching = not any((*conv.padding, *(conv.output_padding or ()), *summed))
     touching = touching and [*map(static, window)] == [*conv.strides]
 
-    def value(at: dict[str, PrimExpr]) -> PrimExpr:
+    def value(index: dict[str, PrimExpr]) -> PrimExpr:
         if touching:
-            sides = [(at[a], const(s, at[a].dtype)) for a, s in zip(conv.spatial, conv.strides)]
+            sides = [
+                (index[a], const(s, index[a].dtype)) for a, s in zip(conv.spatial, conv.strides)
+            ]
             pieces = *(FloorMod(*side) for side in sides), *(FloorDiv(*side) for side in sides)
-            return met(at["N"], at["C"], *pieces)
+            return met(index["N"], index["C"], *pieces)
         inside: list[PrimExpr] = []
         taps, rows = [], []
         for k, axis in enumerate(conv.spatial):
-            row, tap = at[axis] + conv.before[k], cast(at[axis].dtype, steps[k].var)
+            row, tap = index[axis] + conv.before[k], cast(index[axis].dtype, steps[k].var)
             stride, zero = const(conv.strides[k], row.dtype), const(0, row.dtype)
             if not summed:
                 tap, row = tap * stride + FloorMod(row, stride), FloorDiv(row, stride) - tap
@@ -283,7 +289,7 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
             inside += [GE(row, zero), LT(row, have[axis])]
             taps.append(tap)
             rows.append(row)
-        return te_sum(met(at["N"], at["C"], *taps, *rows), [*summed, *steps], all_of(*inside))
+        return te_sum(met(index["N"], index["C"], *taps, *rows), [*summed, *steps], all_of(*inside))
 
     return rounded(conv.out.compute(sizes, value, "conv_transpose"), dtype)
 
@@ -294,14 +300,14 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
 def _numpy(ndim: int) -> Callable[..., np.ndarray]:
     def meaning(data: np.ndarray, weight: np.ndarray, **attrs: Any) -> np.ndarray:
         conv = _settings(ndim, attrs)
-        given = attrs["out_dtype"]
-        dtype = data.dtype if given is None else value_dtype(given)
+        out_dtype = attrs["out_dtype"]
+        dtype = data.dtype if out_dtype is None else value_dtype(out_dtype)
         wide = np.dtype({"float16": "float32", "float32": "float64"}.get(dtype.name, dtype))
         x = conv.data.to_plain(data, f"NC{conv.spatial}").astype(wide)
         order = "OI" if conv.output_padding is None else "IO"
         w = conv.kernel.to_plain(weight, order + conv.spatial).astype(wide)
-        made = (_numpy_conv if conv.output_padding is None else _numpy_transpose)(conv, x, w)
-        return conv.out.from_plain(made.astype(dtype), f"NC{conv.spatial}")
+        result = (_numpy_conv if conv.output_padding is None else _numpy_transpose)(conv, x, w)
+        return conv.out.from_plain(result.astype(dtype), f"NC{conv.spatial}")
 
     return meaning
 
@@ -320,28 +326,28 @@ def _numpy_conv(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     ]
     x = x.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:])
     w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    made = np.zeros((x.shape[0], groups, w.shape[1], *size), x.dtype)
+    result = np.zeros((x.shape[0], groups, w.shape[1], *size), x.dtype)
     for tap in itertools.product(*map(range, kernel)):
         part = x[_inner(_strided(tap, size, conv.dilation, conv.strides))]
-        made += np.einsum("ngi...,goi->ngo...", part, w[_inner(tap)])
-    return made.reshape(x.shape[0], -1 if made.size else groups * w.shape[1], *size)
+        result += np.einsum("ngi...,goi->ngo...", part, w[_inner(tap)])
+    return result.reshape(x.shape[0], -1 if result.size else groups * w.shape[1], *size)
 
 
 def _numpy_transpose(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    groups, kernel, given = conv.groups, w.shape[2:], x.shape[2:]
-    size = [conv.windows("", n, k, i) for i, (n, k) in enumerate(zip(given, kernel))]
+    groups, kernel, sizes = conv.groups, w.shape[2:], x.shape[2:]
+    size = [conv.windows("", n, k, i) for i, (n, k) in enumerate(zip(sizes, kernel))]
     whole = [
         max((n - 1) * s + (k - 1) * d + 1, b + m)
-        for n, k, s, d, b, m in zip(given, kernel, conv.strides, conv.dilation, conv.before, size)
+        for n, k, s, d, b, m in zip(sizes, kernel, conv.strides, conv.dilation, conv.before, size)
     ]
-    x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *given)
+    x = x.reshape(x.shape[0], groups, x.shape[1] // groups, *sizes)
     w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
-    made = np.zeros((x.shape[0], groups, w.shape[2], *whole), x.dtype)
+    result = np.zeros((x.shape[0], groups, w.shape[2], *whole), x.dtype)
     for tap in itertools.product(*map(range, kernel)):
-        at = _inner(_strided(tap, given, conv.dilation, conv.strides))
-        made[at] += np.einsum("ngi...,gio->ngo...", x, w[_inner(tap)])
-    made = made[_inner(slice(b, b + m) for b, m in zip(conv.before, size))]
-    return made.reshape(x.shape[0], groups * w.shape[2], *size)
+        places = _inner(_strided(tap, sizes, conv.dilation, conv.strides))
+        result[places] += np.einsum("ngi...,gio->ngo...", x, w[_inner(tap)])
+    result = result[_inner(slice(b, b + m) for b, m in zip(conv.before, size))]
+    return result.reshape(x.shape[0], groups * w.shape[2], *size)
 
 
 def _strided(tap: Any, count: Any, dilation: Any, strides: Any) -> list[slice]:
@@ -374,11 +380,11 @@ def data_gradient(
             after[k], extra[k] = max(-missing_part, 0), max(missing_part, 0)
         else:
             extra[k], exact = strides[k] - 1, False
-    made = _by_ndim(ndim, True)(
+    gradient = _by_ndim(ndim, True)(
         gy, weight, strides=strides, padding=(*before, *after), dilation=dilation,
         output_padding=tuple(extra), groups=groups,
     )  # fmt: skip
-    return made if exact else _cut(ops, made, dims)
+    return gradient if exact else _cut(ops, gradient, dims)
 
 
 def _cut(ops: Ops, x: Any, dims: Sequence[Any]) -> Any:
@@ -406,8 +412,8 @@ def _weight_gradient(ops: Ops, x: Any, gy: Expr, dims: Sequence[Any], conv: _Con
         x = ops.permute_dims(x, axes=[2, 1, 0, *(a + 1 for a in axes)])
         x = ops.reshape(x, ShapeExpr([each, simple(n * groups), *places]))
     gy = ops.permute_dims(gy, axes=[1, 0, *axes])
-    made = _by_ndim(ndim)(x, gy, conv.dilation, conv.padding, conv.strides, groups)
-    return _cut(ops, ops.permute_dims(made, axes=[1, 0, *axes]), dims)
+    gradient = _by_ndim(ndim)(x, gy, conv.dilation, conv.padding, conv.strides, groups)
+    return _cut(ops, ops.permute_dims(gradient, axes=[1, 0, *axes]), dims)
 
 
 def _grad(ndim: int) -> Callable[..., tuple[Any, ...]]:

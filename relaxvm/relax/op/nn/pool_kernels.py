@@ -39,8 +39,8 @@ class _Axes:
     have, made  axis -> its size, in the data and in the result
     """
 
-    def __init__(self, windows: Windows, have: dict[str, Any], made: dict[str, Any]) -> None:
-        self.windows, self.have, self.made = windows, have, made
+    def __init__(self, windows: Windows, have: dict[str, Any], gives: dict[str, Any]) -> None:
+        self.windows, self.have, self.made = windows, have, gives
 
     def _each(self) -> Iterator[tuple[int, str, Any, Any]]:
         for k, a in enumerate(self.windows.spatial):

@@ -160,16 +160,16 @@ class _Legalizer(PyExprMutator):
         self.builder_.legalising = call
         try:
             ready = op.checked(self.builder_, ready)
-            made = rule(self.builder_, ready)
+            lowered = rule(self.builder_, ready)
         except Exception as error:
             add_note(error, f"while legalising {name} at {call.span}")
             raise
-        if made is None or made is ready:
+        if lowered is None or lowered is ready:
             return call
-        made = _checked_result(as_relax(made), ready, name)
+        lowered = _checked_result(as_relax(lowered), ready, name)
         self.changed = True
         self.used.add(name)
-        return made
+        return lowered
 
     def with_known_arguments(self, call: Call) -> Call | None:
         """`call` on arguments of known shape: unknown dimensions get symbols. None if rank or dtype
@@ -188,15 +188,15 @@ class _Legalizer(PyExprMutator):
         return Call(call.op, args, call.attrs, call.sinfo_args, None, call.span)
 
 
-def _checked_result(made: Expr, call: Call, name: str) -> Expr:
+def _checked_result(result: Expr, call: Call, name: str) -> Expr:
     """What a rule gave, if it can be a value of what the call promises; a rule from outside may be
     wrong.
     """
     # An expression that is not yet bound, such as a tuple, has no struct info to compare.
-    info = getattr(made, "struct_info", None)
+    info = getattr(result, "struct_info", None)
     wanted = call.struct_info
     if info is None or info is wanted or struct_info_base_check(wanted, info) != _NEVER:
-        return made
+        return result
     raise PassError(
         f"LegalizeOps: the rule of {name} gave {info}; wanted {wanted}, as the call at "
         f"{call.span} has"

@@ -131,26 +131,30 @@ def _schedule(
         outer.append(loop)
     inner += [loop for axis, loop in loops.items() if axis not in dict(axes)]
     sch.reorder(*outer, *inner)
-    at = outer[-1]
+    row_loop = outer[-1]
     # What the second product needs not comes first: the sum of the weights, beside the weights.
     needed = _before(readers, second)
     late = sorted(between - needed, reverse=True)
     early = sorted(between & needed, reverse=True)
     for k in (*late, second, *early, first, ready):
-        sch.compute_at(blocks[k], at)
+        sch.compute_at(blocks[k], row_loop)
     # An axis of one place has no loop.
-    keys = [_loops_inside(sch, blocks[second], at).get(sums.reduce[0])]
-    panels = _loops_inside(sch, blocks[first], at).get(_panel_axis(scores))
+    keys = [_loops_inside(sch, blocks[second], row_loop).get(sums.reduce[0])]
+    panels = _loops_inside(sch, blocks[first], row_loop).get(_panel_axis(scores))
     for k, c in ((first, scores), (second, sums)):
-        _tile(sch, blocks[k], c, at, cpu)
+        _tile(sch, blocks[k], c, row_loop, cpu)
     middle = [blocks[k] for k in sorted(between)]
-    _softmax(sch, middle, at)
-    keys += [loops_inside(sch, rv, at)[-1] for rv in middle if len(loops_inside(sch, rv, at)) > 1]
-    count = _keys_seen(sch, middle, at)
+    _softmax(sch, middle, row_loop)
+    keys += [
+        loops_inside(sch, rv, row_loop)[-1]
+        for rv in middle
+        if len(loops_inside(sch, rv, row_loop)) > 1
+    ]
+    count = _keys_seen(sch, middle, row_loop)
     if count is not None:
         panel = scores.streamed.buffer.shape[-1]
         limits = [(loop, count) for loop in keys] + [(panels, ceildiv(count, panel))]
-        _shorten(sch, at, {sch.get(x).loop_var: n for x, n in limits if x is not None})
+        _shorten(sch, row_loop, {sch.get(x).loop_var: n for x, n in limits if x is not None})
     _pack(sch, blocks[packs], scores, cpu)
     return [blocks[k] for k in (*between, ready, packs, *ends)]
 
@@ -163,14 +167,14 @@ def _panel_axis(c: Contraction) -> Var:
     return axis
 
 
-def _keys_seen(sch: Schedule, middle: Sequence[Any], at: Any) -> PrimExpr | None:
+def _keys_seen(sch: Schedule, middle: Sequence[Any], row_loop: Any) -> PrimExpr | None:
     """How many of the first keys any query of a block of rows sees, where a mask over positions
     says so: it is minus infinity after a diagonal. None if all of them.
     """
     for rv in middle:
         block: Block = sch.get(rv)
         mask = block.body.value if isinstance(block.body, BufferStore) else None
-        inside = loops_inside(sch, rv, at)
+        inside = loops_inside(sch, rv, row_loop)
         if not isinstance(mask, Select) or len(inside) != 2:
             continue
         if not isinstance(mask.false_value, FloatImm) or mask.false_value.value != -inf:

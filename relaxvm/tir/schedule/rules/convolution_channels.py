@@ -155,13 +155,13 @@ class _Channels(Work):
         kept = [v for v in used if v not in (c.height, c.width)]
 
         def pixels(over: list[Var], *indices: Any) -> list[Any]:
-            at = dict(zip(over, indices))
+            by_axis = dict(zip(over, indices))
             assert c.height is not None
-            return [*(at[v] for v in kept), at[c.height] * sizes.width + at[c.width]]
+            return [*(by_axis[v] for v in kept), by_axis[c.height] * sizes.width + by_axis[c.width]]
 
-        at = [r.buffer for r in sch.get(rv).reads].index(self.data())
+        number = [r.buffer for r in sch.get(rv).reads].index(self.data())
         of_all, of_used = (self._map(partial(pixels, a), len(a)) for a in (axes, used))
-        panel = sch.reindex_cache_read(rv, at, "global", of_all)
+        panel = sch.reindex_cache_read(rv, number, "global", of_all)
         for each in gone:
             sch.compute_inline(each)
         sch.transform_block_layout(panel, of_used)

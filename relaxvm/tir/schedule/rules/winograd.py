@@ -361,8 +361,8 @@ class _Winograd(Work):
         sch, rv = self.sch, self.rv
         names = {id(sch.get(b)): b for b in blocks}
 
-        def named(found: Sequence[Any]) -> list[Any]:
-            return [names[id(sch.get(b))] for b in found]
+        def named(rvs: Sequence[Any]) -> list[Any]:
+            return [names[id(sch.get(b))] for b in rvs]
 
         (inputs,) = named(sch.get_producers(rv))
         (results,) = named(sch.get_consumers(rv))
