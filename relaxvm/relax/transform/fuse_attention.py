@@ -247,7 +247,7 @@ class _Formula(NamedTuple):
         return tuple([id(p) if isinstance(p, Node) else p for p in parts])
 
     def written(self, inputs: Sequence[Tensor], outer: Sequence[Tensor]) -> Tensor:
-        """The formula of all, with tensors and symbols `given` in the place of `inputs`."""
+        """The formula of all, with tensors and symbols `outer` in the place of `inputs`."""
         own: dict[Any, Any] = dict(zip(inputs, outer))
         for old, new in zip(inputs, outer):
             own.update((n, m) for n, m in zip(old.shape, new.shape) if isinstance(n, TirVar))

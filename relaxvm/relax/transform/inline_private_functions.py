@@ -131,7 +131,7 @@ def _callees_first(mod: IRModule) -> list[str]:
 
 
 def _without_uncalled(after: IRModule, before: IRModule, inlined: set[str]) -> IRModule:
-    """`made` without functions that were called, and are not any more."""
+    """`after` without functions that were called, and are not any more."""
     was = _mentioned(before)
     while True:
         now = _mentioned(after)

@@ -132,7 +132,7 @@ def _is_known(arg: Expr) -> bool:
 
 
 def _alike(have: Any, wanted: TensorStructInfo) -> bool:
-    """Whether a tensor of `have` can hold one of `made`."""
+    """Whether a tensor of `have` can hold one of `wanted`."""
     if not isinstance(have, TensorStructInfo) or have.dims is None or wanted.dims is None:
         return False
     same = have.dtype is wanted.dtype and place_of(have) is place_of(wanted)

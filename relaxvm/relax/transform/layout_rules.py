@@ -85,7 +85,7 @@ class Order:
         return Order(tuple((number[axis], b) for axis, b in self.parts if axis in number))
 
     def with_axes(self, axis: int, count: int = 1) -> Order:
-        """The same for a tensor with `count` more axes, the first of which is its axis `at`."""
+        """The same for a tensor with `count` more axes, the first of which is `axis`."""
         moved = self.renumbered({a: a + count * (a >= axis) for a in self.axes})
         place = moved.position(axis - 1) + 1 if axis else 0
         new = tuple((axis + k, 0) for k in range(count))

@@ -166,7 +166,7 @@ class Part(NamedTuple):
         known: Mapping[TirVar, PrimExpr],
         span: Span,
     ) -> Call:
-        """A call as `gv`. `given` are its arguments, `known` the symbols of the whole."""
+        """A call as `gv`. `values` are its arguments, `known` the symbols of the whole."""
         inputs = Tuple([values[b] for b in self.params if b in values])
         tail = (shape_of(self.scalars, known),) if self.scalars else ()
         return Call(CALL_TIR, (gv, inputs, *tail), None, (results,), None, span)

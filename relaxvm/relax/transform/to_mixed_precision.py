@@ -261,7 +261,7 @@ class _Lowering(ShadowRewriter[Expr]):
     # -- values in float16 ------------------------------------------------------------------------
 
     def give(self, b: VarBinding, value: Expr) -> None:
-        """Bind float16 `made` to a new variable, and the variable of `b` to it in float32."""
+        """Bind float16 `value` to a new variable, and the variable of `b` to it in float32."""
         low = self.new(b.var.name_hint, value)
         self.natural.add(b.var)
         if isinstance(value.struct_info, TupleStructInfo):

@@ -54,8 +54,8 @@ def single_store(state: State, block: Block, what: str = "inlined") -> BufferSto
 def _solved(
     axes: Sequence[IterVar], indices: Sequence[PrimExpr], targets: Sequence[PrimExpr], what: str
 ) -> tuple[dict[Any, PrimExpr], list[PrimExpr]]:
-    """Where `indices` over the axes are `at`: (values of the axes, conditions under which there is
-    such a place in their domains). Refuses unless there is one at most.
+    """Where `indices` over the axes are `targets`: (values of the axes, conditions under which
+    there is such a place in their domains). Refuses unless there is one at most.
     """
     values = _plainly_solved(axes, indices, targets)
     if values is None:

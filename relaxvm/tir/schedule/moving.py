@@ -42,7 +42,7 @@ from .state import Path, State, refuse
 def _insert(
     state: State, f: For, nest: Stmt, after: Sequence[Stmt], before: Sequence[Stmt], index: int
 ) -> State:
-    """`made` put into the loop's body: after the children `after`, before the children `before`."""
+    """`nest` put into the loop's body: after the children `after`, before the children `before`."""
     children = list(f.body.seq) if isinstance(f.body, SeqStmt) else [f.body]
     first = 0
     last = len(children)

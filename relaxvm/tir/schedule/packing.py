@@ -157,7 +157,7 @@ class _Plan(NamedTuple):
         return cast(dtype, self.stored(which, factor.load, {}))
 
     def stored(self, which: int, element: PrimExpr, position: dict[Var, PrimExpr]) -> PrimExpr:
-        """What is packed of an element of a factor; `at` says where axes of the block are then."""
+        """What is packed of an element of a factor, while axes of the block are at `position`."""
         shift, dtype = self.shifts[which], self.dtypes[which]
         offset = self.product[which].offset
         if self.folded[which] and offset is not None:

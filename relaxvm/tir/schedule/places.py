@@ -32,12 +32,12 @@ def top_child(state: State, stmt: Stmt, outer: Stmt) -> Stmt:
 
 
 def insert_after(state: State, anchor: Stmt, new: Stmt) -> State:
-    """`made` directly after `anchor`."""
+    """`new` directly after `anchor`."""
     return _insert(state, anchor, new, 1)
 
 
 def insert_before(state: State, anchor: Stmt, new: Stmt) -> State:
-    """`made` directly before `anchor`."""
+    """`new` directly before `anchor`."""
     return _insert(state, anchor, new, 0)
 
 

@@ -85,7 +85,7 @@ class Kind:
         return value
 
     def complete(self, host: Host, value: Any, arguments: Mapping[str, Any], what: str) -> Any:
-        """The argument as it is recorded, where that depends on the other ones in `given`."""
+        """The argument as it is recorded, where that depends on the other ones in `arguments`."""
         return value
 
     def resolve(self, host: Host, value: Any, what: str) -> Any:

@@ -237,7 +237,7 @@ def _te_transpose(conv: _Conv, data: Tensor, weight: Tensor, dtype: DataType) ->
     channel = reduce_axis((0, channels), "rc")
 
     def product(n: PrimExpr, c: PrimExpr, *index: PrimExpr) -> PrimExpr:
-        """Of the taps and places `at`, for output channel `c`."""
+        """Of the taps and places `index`, for output channel `c`."""
         begin = _group(c, sizes["C"], conv.groups, channels)
         source = {"N": n, "C": channel.var if begin is None else begin + channel.var}
         source.update(zip(conv.spatial, index[len(window) :]))

@@ -209,8 +209,8 @@ def _not_negative(condition: PrimExpr) -> Iterator[PrimExpr]:
 
 
 def _shorten(sch: Schedule, loop: Any, limits: Mapping[Var, PrimExpr]) -> None:
-    """End loops in the loop `at` early: past that, scores are minus infinity and weights 0, which
-    changes neither maxima nor sums.
+    """End loops in `loop` early: past that, scores are minus infinity and weights 0, which changes
+    neither maxima nor sums.
     """
 
     def change(s: Stmt) -> Stmt | None:
@@ -264,7 +264,7 @@ def _tile(sch: Schedule, rv: Any, c: Contraction, loop: Any, cpu: CpuModel) -> N
 
 
 def _loops_inside(sch: Schedule, rv: Any, outer: Any) -> dict[Var, Any]:
-    """{axis: loop} of the loops inside `at` that are an axis each."""
+    """{axis: loop} of the loops inside `outer` that are an axis each."""
     by_var = {sch.get(loop).loop_var: loop for loop in loops_inside(sch, rv, outer)}
     block: Block = sch.get(rv)
     values: Sequence[PrimExpr] = sch.state.realize(block).iter_values

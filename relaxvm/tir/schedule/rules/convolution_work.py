@@ -198,9 +198,9 @@ class Work:
             self.finish(steps, last)
 
     def finish_copy(self, write: Any, loop: Any, after: Any = None) -> None:
-        """Vectors for a copy of short rows in the loop `at`; LLVM makes those of long ones. Of an
-        image whose size is not known the copy ends with the last row, without asking in each. The
-        block `after`, if it is another one, goes over all rows behind it.
+        """Vectors for a copy of short rows in `loop`; LLVM makes those of long ones. Of an image
+        whose size is not known the copy ends with the last row, without asking in each. The block
+        `after`, if it is another one, goes over all rows behind it.
         """
         *rows, last = loops_inside(self.sch, write, loop)
         if (extent_of(self.sch, last) or 99) <= _MOST_LANES_OF_A_COPY:

@@ -65,8 +65,8 @@ def constant_panels(operand: Operand, axis: Var, width: int) -> ConstantLayout:
 def pack_panels(
     sch: Schedule, block: Any, operand: Operand, axis: Var, loop: Any, width: int, lanes: int
 ) -> None:
-    """Copy what one iteration of the loop `at` needs of an input into panels; all of it before all
-    loops if that is None.
+    """Copy what one iteration of `loop` needs of an input into panels; all of it before all loops
+    if that is None.
 
     lanes  how many elements to copy at once where they lie side by side in both
     """
@@ -78,7 +78,7 @@ def pack_panels(
 def move_panels(
     sch: Schedule, copy: Any, operand: Operand, axis: Var, loop: Any, width: int, lanes: int
 ) -> None:
-    """Make the block `copy` of an input fill panels, in the loop `at` or before all loops."""
+    """Make the block `copy` of an input fill panels, in `loop` or before all loops."""
     place = operand.place(axis)
     sch.transform_layout(copy, ("write", 0), to_panels(operand, axis, width))
     if loop is not None:

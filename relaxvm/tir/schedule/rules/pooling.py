@@ -230,7 +230,7 @@ class _Pooling:
         return windows
 
     def _row(self, row: Any, loop: Any) -> None:
-        """The loops of what windows share, inside the loop `at`."""
+        """The loops of what windows share, inside `loop`."""
         sch = self.sch
         block: Block = sch.get(row)
         loops = _axis_loops(sch, row, loop)
@@ -376,7 +376,7 @@ def _conditions(block: Block) -> list[Any]:
 
 
 def _axis_loops(sch: Schedule, rv: Any, outer: Any) -> dict[Var, Any]:
-    """{axis: its loop} of the axes of a block that loops inside the loop `at` move."""
+    """{axis: its loop} of the axes of a block that loops inside `outer` move."""
     block: Block = sch.get(rv)
     values = sch.state.realize(block).iter_values
     by_var = {sch.get(x).loop_var: x for x in loops_inside(sch, rv, outer)}

@@ -59,7 +59,7 @@ def loops_of(sch: Schedule, rv: Any) -> dict[Var, Any] | None:
 
 
 def loops_inside(sch: Schedule, rv: Any, outer: Any) -> list[Any]:
-    """The loops around a block that are in the loop `at`, outermost first."""
+    """The loops around a block that are in `outer`, outermost first."""
     wanted, loops = sch.get(outer), list(sch.get_loops(rv))
     return loops[next(k for k, x in enumerate(loops) if sch.get(x) is wanted) + 1 :]
 
@@ -100,7 +100,7 @@ def is_copy(store: Stmt) -> bool:
 
 
 def is_pointwise(sch: Schedule, rv: Any, buffer: Buffer) -> bool:
-    """Whether a block writes each element of its result once, and reads `made` just there."""
+    """Whether a block writes each element of its result once, and reads `buffer` just there."""
     reader: Block = sch.get(rv)
     if not isinstance(reader.body, BufferStore) or reader.init is not None:
         return False
