@@ -637,6 +637,8 @@ def _type_proto(onnx: Any, info: StructInfo) -> Any:
 
 
 def _dtype_name(onnx: Any, number: int) -> str:
+    if number == onnx.TensorProto.STRING:
+        return "string"
     return str(onnx.helper.tensor_dtype_to_np_dtype(number).name)
 
 

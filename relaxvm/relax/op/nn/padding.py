@@ -16,7 +16,7 @@ from ...rules import Ops
 from ...struct_info import Expr, ShapeExpr, StructInfo
 from ..broadcast import check_number
 from ..faces import prepared
-from ..infer import ANY, known_sizes, shaped, tensor
+from ..infer import ANY, ELEMENT, known_sizes, shaped, tensor
 from ..lower import te_lower
 from ..record import missing, op
 from ..sizes import want_multiple
@@ -282,7 +282,7 @@ def depth_to_space(
     Raises StructInfoError if the channels are no multiple of b * b.
     """
     lay = layout_of(layout, "NCHW", "layout")
-    info = tensor(data, "data", ANY, lay.ndim)
+    info = tensor(data, "data", ELEMENT, lay.ndim)
     _factor(block_size, "block_size")
     _depth_mode(mode)
     sizes, b = lay.sizes(info.dims), block_size
@@ -344,7 +344,7 @@ def space_to_depth(
     Raises StructInfoError if height or width is no multiple of b.
     """
     lay = layout_of(layout, "NCHW", "layout")
-    info = tensor(data, "data", ANY, lay.ndim)
+    info = tensor(data, "data", ELEMENT, lay.ndim)
     _depth_mode(mode)
     _factor(block_size, "block_size")
     sizes, b = lay.sizes(info.dims), block_size

@@ -7,7 +7,7 @@ from typing import Any
 from .....ir import IntImm
 from ....expr import PrimValue, const
 from ..registry import onnx, op
-from ..values import dims_of, product, shape_expr
+from ..values import dims_of, dtype_of, product, shape_expr
 
 
 @onnx("Gather")
@@ -51,13 +51,21 @@ _REDUCTION = {"none": "update"}
 def scatter_elements(
     node: Any, x: Any, indices: Any, updates: Any, *, axis: int, reduction: Any = "none"
 ) -> Any:
-    kind = _REDUCTION.get(reduction, reduction)
-    return op.scatter_elements(x, indices, updates, axis, kind)
+    return _scattered(op.scatter_elements, x, indices, updates, axis, reduction=reduction)
 
 
 @onnx("ScatterND", since=11)
 def scatter_nd(node: Any, x: Any, indices: Any, updates: Any, *, reduction: Any = "none") -> Any:
-    return op.scatter_nd(x, indices, updates, _REDUCTION.get(reduction, reduction))
+    return _scattered(op.scatter_nd, x, indices, updates, reduction=reduction)
+
+
+def _scattered(f: Any, x: Any, indices: Any, updates: Any, *where: Any, reduction: str) -> Any:
+    kind = _REDUCTION.get(reduction, reduction)
+    if kind == "update" or not dtype_of(x).is_bool:
+        return f(x, indices, updates, *where, kind)
+    # Truths are added and multiplied as numbers; what is not 0 is one.
+    counts = f(op.astype(x, "int64"), indices, op.astype(updates, "int64"), *where, kind)
+    return op.not_equal(counts, const(0, "int64"))
 
 
 @onnx("TopK", since=10, ignores="sorted")

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from ..... import tir
+from .....base import DataType
 from .....ir import IntImm, walk
 from .....runtime import array
 from ....expr import Constant, PrimValue, Tuple, const
-from ....op.meaning import value_dtype
 from ....op.sizes import simplified
 from ..registry import direct, onnx, op
 from ..values import as_size, dims_of, dtype_of, numbers, product, quotient, shape_expr
@@ -231,9 +231,7 @@ def concat_1(node: Any, *inputs: Any, axis: Any) -> Any:
 def pad(node: Any, x: Any, pads: Any, value: Any = None, axes: Any = None, *, mode: str) -> Any:
     rank, dtype = len(dims_of(x)), dtype_of(x)
     along = list(range(rank)) if axes is None else [a % rank for a in node.ints(axes, "axes")]
-    if value is None:
-        value = Constant(array(np.array("" if dtype.is_string else 0, value_dtype(dtype))))
-        value = value if dtype.is_string else op.astype(value, dtype)
+    value = _nothing(dtype) if value is None else value
     widths = numbers(node.graph.elements.of(pads))
     fill = node.emit(value)
     if widths is None or not isinstance(fill, Constant) or dtype.is_string or dtype.is_byte:
@@ -242,6 +240,11 @@ def pad(node: Any, x: Any, pads: Any, value: Any = None, axes: Any = None, *, mo
     if not dtype.is_float and number != int(float(number)):
         return _padded_by_index(node, x, pads, along, mode, fill)
     return _padded(x, [int(w) for w in widths.reshape(-1)], along, mode, number)
+
+
+def _nothing(dtype: DataType) -> Any:
+    """The zero of a dtype, which of strings is the empty one."""
+    return Constant(array("", dtype=dtype)) if dtype.is_string else op.zeros((), dtype)
 
 
 def _padded_by_index(node: Any, x: Any, pads: Any, along: list[int], mode: str, value: Any) -> Any:
@@ -327,13 +330,14 @@ def depth_to_space(node: Any, x: Any, *, blocksize: int, mode: Any = "DCR") -> A
 @onnx("Trilu", since=14)
 def trilu(node: Any, x: Any, k: Any = None, *, upper: int) -> Any:
     part = op.triu if upper else op.tril
-    if k is None or numbers(node.graph.elements.of(k)) is not None:
+    plain = not dtype_of(x).is_string
+    if plain and (k is None or numbers(node.graph.elements.of(k)) is not None):
         return part(x, int(node.number(k, "k", 0)))
     rows, columns = (op.arange(PrimValue(d), dtype="int64") for d in dims_of(x)[-2:])
     diagonal = op.subtract(columns, op.expand_dims(rows, 1))
-    edge = op.reshape(k, ())
+    edge = const(0, "int64") if k is None else op.reshape(k, ())
     keeps = op.greater_equal(diagonal, edge) if upper else op.less_equal(diagonal, edge)
-    return op.where(keeps, x, op.zeros((), dtype_of(x)))
+    return op.where(keeps, x, _nothing(dtype_of(x)))
 
 
 @onnx("ReverseSequence", since=10)

@@ -11,13 +11,26 @@ from ..values import dims_of, dtype_of, numbers, shape_expr
 
 Reduce = Callable[[Any, Any, bool], Any]
 
+
+def _in_floats(reduce: Reduce) -> Reduce:
+    """A reduction that is computed in floats, of integers toward zero."""
+
+    def translate(x: Any, axes: Any, keep: bool) -> Any:
+        dtype = dtype_of(x)
+        if dtype.is_float:
+            return reduce(x, axes, keep)
+        return op.astype(reduce(op.astype(x, "float64"), axes, keep), dtype)
+
+    return translate
+
+
 _REDUCE: dict[str, Reduce] = {
     "ReduceL1": lambda x, axes, keep: op.sum(op.abs(x), axes, keep),
-    "ReduceL2": lambda x, axes, keep: op.sqrt(op.sum(op.square(x), axes, keep)),
+    "ReduceL2": _in_floats(lambda x, axes, keep: op.sqrt(op.sum(op.square(x), axes, keep))),
     "ReduceLogSum": lambda x, axes, keep: op.log(op.sum(x, axes, keep)),
     "ReduceLogSumExp": op.logsumexp,
     "ReduceMax": op.max,
-    "ReduceMean": op.mean,
+    "ReduceMean": _in_floats(op.mean),
     "ReduceMin": op.min,
     "ReduceProd": op.prod,
     "ReduceSum": op.sum,
