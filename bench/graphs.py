@@ -22,7 +22,7 @@ from relaxvm.relax.frontend.nn.tensor import apply
 from relaxvm.relax.transform import BindParams
 from relaxvm.script import from_source
 
-__all__ = ["GRAPHS", "Graph", "bound", "graph"]
+__all__ = ["GRAPHS", "Graph", "bert_of_any_length", "bound", "graph"]
 
 Graph = tuple[IRModule, dict[str, np.ndarray], tuple[np.ndarray, ...]]
 """A module with the function `main`, values for the parameters behind its inputs by name, and its
@@ -322,7 +322,9 @@ class _Encoder(nn.Module):
         """tokens [n, s]; seen [n, s], 1 where there is a token: [n, s, dim]"""
         n, s = tokens.shape
         mask = (1.0 - op.reshape(seen, [n, 1, 1, s])) * -10000.0
-        x = self.norm(self.words(tokens) + self.places.weight)
+        fixed = isinstance(s, int)
+        places = self.places.weight if fixed else self.places(op.arange(0, s, dtype="int32"))
+        x = self.norm(self.words(tokens) + places)
         for layer in self.layers:
             x = layer(x, mask)
         return x
@@ -346,17 +348,25 @@ class _SentenceEncoder(_Encoder):
         return mean / op.sqrt(op.sum(mean * mean, axis=1, keepdims=True))
 
 
-def _text(model: nn.Module, rng: np.random.Generator, vocab: int, tokens: int) -> Graph:
+def _text(
+    model: nn.Module, rng: np.random.Generator, vocab: int, tokens: int, shape: Any = None
+) -> Graph:
     seen = np.ones((1, tokens), "float32")
     seen[:, tokens - tokens // 8 :] = 0
     ids = rng.integers(0, vocab, (1, tokens)).astype("int32")
-    return _exported(model, rng, tokens=ids, seen=seen)
+    return _exported(model, rng, tokens=(ids, shape), seen=(seen, shape))
 
 
-def _bert(small: bool, rng: np.random.Generator) -> Graph:
+def bert_of_any_length(size: str = "full") -> IRModule:
+    """The graph "bert_base" for any number of texts of any length, weights inside."""
+    mod, params, _ = _bert(size == "small", np.random.default_rng(0), ["n", "s"])
+    return BindParams("main", params)(mod)
+
+
+def _bert(small: bool, rng: np.random.Generator, shape: Any = None) -> Graph:
     vocab, tokens = (20, 9) if small else (30522, 128)
     sizes = (vocab, 16, 2, 1, tokens) if small else (vocab, 768, 12, 12, tokens)
-    return _text(_Bert(*sizes), rng, vocab, tokens)
+    return _text(_Bert(*sizes), rng, vocab, tokens, shape)
 
 
 def _sentence(small: bool, rng: np.random.Generator) -> Graph:

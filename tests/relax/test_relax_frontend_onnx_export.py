@@ -82,6 +82,7 @@ BEYOND = {
     "averagepool_2d_ceil_last_window": "onnx infers a window that begins behind the data",
     "averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode": "the same",
     "celu_float16": "ONNX has Celu of float32 alone",
+    "celu_bfloat16": "ONNX has Celu of float32 alone",
     "einsum_transpose_bfloat16": "ONNX has no Einsum of bfloat16",
     "maxpool_2d_same_upper": "onnx.reference is wrong about pads on one side",
 }
