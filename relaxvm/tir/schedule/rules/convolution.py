@@ -184,6 +184,10 @@ class _Convolve(Work):
         ragged = -(-pixels // t.lanes) % t.vectors > 0
         if sizes.depth * sizes.channels * self.bytes <= half:
             # The weights stay in the second cache, one tile of pixels in the first.
+            shares = self.shares_of_channels(outer, -(-pixels // t.lanes) / t.vectors, t.channels)
+            if shares > 1:
+                part, oo = sch.split(oo, [shares, None])
+                outer.append(part)
             sch.reorder(*outer, ft, oo, *reduce, oi, fv, lane)
             block = copied = ft
             inner = oo

@@ -69,6 +69,9 @@ def sizes_of(sch: Schedule, rv: Any, c: Convolution) -> Sizes | None:
     return Sizes(own, channels // own, sides[0], sides[1], known, depth, taps)
 
 
+_COPIES = 4  # channels that take as long as a copy of their pixels
+
+
 class Work:
     """The scheduling of one convolution."""
 
@@ -161,6 +164,21 @@ class Work:
             return 1
         times = math.prod(extent_of(self.sch, loop) or 1 for loop in outer)
         return 1 if times % self.cpu.cores == 0 else self.cpu.cores
+
+    def shares_of_channels(self, outer: Sequence[Any], tiles: float, high: int) -> int:
+        """How many parts of the channels to compute apart, each from a copy of the pixels of its
+        own: as many as there are threads where those, given tiles, would wait for each other
+        longer than the copies take.
+
+        tiles  how many tiles of pixels there are, the last one maybe a part of one
+        high   the channels of a tile
+        """
+        cores, channels = self.cpu.cores, self.sizes.channels
+        blocks = -(-channels // high)
+        times = math.prod(extent_of(self.sch, loop) or 1 for loop in outer)
+        longest = -(-times * math.ceil(tiles) // cores)
+        waited = 1 - times * tiles / (longest * cores)
+        return cores if blocks % cores == 0 and waited > 0.05 + _COPIES * cores / channels else 1
 
     def in_order(self, batch: list[Any], groups: list[Any], blocks: list[Any]) -> list[Any]:
         """The loops around tiles, outermost first.

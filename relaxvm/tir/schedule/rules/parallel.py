@@ -26,15 +26,17 @@ def share_loops(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
         seen.add(id(sch.get(loops[0])))
         if not _is_much(sch.get(loops[0])):
             continue
-        sch, loops = _with_enough_iterations(sch, loops, cpu)
-        seen.add(id(sch.get(loops[0])))
-        for loop in loops[:3]:
-            extent = extent_of(sch, loop)
+        for depth in range(3):
+            if depth == len(loops):
+                break
+            sch, loops = _with_enough_iterations(sch, loops, depth, cpu)
+            seen.add(id(sch.get(loops[0])))
+            extent = extent_of(sch, loops[depth])
             if extent is not None and extent < cpu.cores:
                 continue
             trial = sch.copy()
             try:
-                trial.parallel(loop)
+                trial.parallel(loops[depth])
             except ScheduleError:
                 # It carries sums from one iteration to the next: a loop inside may be shared out.
                 continue
@@ -47,25 +49,26 @@ def share_loops(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
 
 
 def _with_enough_iterations(
-    sch: Schedule, loops: list[Any], cpu: CpuModel
+    sch: Schedule, loops: list[Any], depth: int, cpu: CpuModel
 ) -> tuple[Schedule, list[Any]]:
-    """The outermost loops made one while they have too few iterations to share out evenly, or
-    maybe so: batches are known late and often of one.
+    """The loop at a depth and those inside made one while they have too few iterations to share out
+    evenly, or maybe so: batches are known late and often of one.
     """
-    known = extent_of(sch, loops[0])
-    sure = known or 1
-    while sure < _EVEN * cpu.cores and len(loops) > 1:
-        inner = extent_of(sch, loops[1])
-        if inner is None or any(sch.get(x).annotations for x in loops[:2]):
+    sure = extent_of(sch, loops[depth]) or 1
+    while sure < _EVEN * cpu.cores and len(loops) > depth + 1:
+        pair = loops[depth : depth + 2]
+        inner = extent_of(sch, pair[1])
+        if inner is None or any(sch.get(x).annotations for x in pair):
             # A division by a symbol tells nothing about what is divided; a hint would be lost.
             break
         trial = sch.copy()
         try:
-            fused = trial.fuse(*loops[:2])
+            fused = trial.fuse(*pair)
             trial.copy().parallel(fused)
         except ScheduleError:
             break
-        sch, loops, sure = trial, [fused, *loops[2:]], sure * inner
+        sch, sure = trial, sure * inner
+        loops = [*loops[:depth], fused, *loops[depth + 2 :]]
     return sch, loops
 
 
