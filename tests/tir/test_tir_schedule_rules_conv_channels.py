@@ -118,8 +118,8 @@ def test_no_block_copies_the_weight():
         assert readers == ["conv_update"]
 
 
-def test_the_next_panel_of_weights_is_asked_for_while_there_is_one():
-    for channels, wanted in ((64, [9 * 32 * 16]), (16, [])):
+def test_weights_that_no_first_cache_holds_are_asked_for_before_they_are_read():
+    for channels, wanted in ((64, [4096 // 4]), (16, [])):
         made = schedule_function(
             packed(Case((1, 32, 12, 12), channels, padding=(1, 1)), "avx2")[0], AVX2
         )

@@ -28,7 +28,6 @@ import numpy as np
 from ....base import CpuModel
 from ....ir import Var
 from ...index_map import IndexMap
-from ...stmt import PREFETCH, ForKind
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
 from .constants import ConstantLayout
@@ -313,10 +312,7 @@ class _Channels(Work):
             # Within a row, taps share what they read: straight code of several keeps it in
             # registers, of which none are left.
             self.unroll_taps(reduce, _MOST_UNROLLED // (self.pixels * self.width // self.lanes))
-        rolled = [x for x in reduce if sch.get(x).kind == ForKind.SERIAL]
-        if rolled and sizes.channels > self.width:
-            # Weights are read once in a call, from memory: the next panel is asked for meanwhile.
-            sch.annotate(rolled[-1], PREFETCH, sizes.depth * sizes.taps * self.width)
+        self.ask_for_weights(reduce)
         if sizes.known and self._rows() * sizes.width % self.pixels:
             sch.annotate(po, PARTITION_HINT, True)
         self.join(outer)

@@ -407,6 +407,7 @@ class _Winograd(Work):
         sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, a)
         self.sum_in_tile(k, 3)
+        self.ask_for_weights([k, s])
         self.write_tile(sums, a, lanes)
         self.finish_copy(write, ti)
         if self.wide % pixels:
@@ -420,7 +421,7 @@ class _Winograd(Work):
         sizes, room = self.sizes, self.cpu.l2_bytes // 4
         one = self.count * sizes.depth * self.across * self.bytes
         size: int = block_of(self.tiles, 1, room / one, self.share([batch]))
-        weights = sizes.channels * sizes.depth * sizes.taps * self.bytes
+        weights = self.weight_bytes()
         panels = sizes.channels // self.panel
         again = weights * self.tiles // size
         return self.tiles if weights > room and panels * self.tiles * one < again else size
