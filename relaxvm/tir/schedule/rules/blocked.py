@@ -75,6 +75,7 @@ def schedule_blocked(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
     # Sums of a piece are added to the result; whole ones can go on to what alone reads them.
     write = epilogue_of(sch, block) if ko is None else sch.get_consumers(block)[0]
     accumulate(sch, block, io, [ii, ji], [ki], plan.lanes, write)
+    plan.ask_for_panels(sch, [ki], cpu)
     # In the last blocks, tiles that are full still carry no conditions.
     lower, right = (rows, plan.height * tiles), (columns, width * panels)
     partition_tails(sch, (ib, *lower), (io, *lower), (jb, *right), (jo, *right))

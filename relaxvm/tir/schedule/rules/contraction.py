@@ -34,7 +34,7 @@ from ..reducer import match_reducer
 from ..schedule import Schedule
 from ..state import addends
 from .constants import ConstantLayout
-from .panels import Operand, constant_panels, pack_panels
+from .panels import Operand, ask_for_panels, constant_panels, pack_panels
 from .queries import extent_of, iterations, loops_inside, loops_of
 
 _PACK_FROM_ROWS = 4
@@ -226,6 +226,7 @@ def _schedule(sch: Schedule, rv: Any, cpu: CpuModel, epilogue: Any) -> bool:
     if plan.packs(cpu):
         pack_panels(sch, rv, c.streamed, c.vector, jo, width, lanes)
     accumulate(sch, rv, io, [ii, ji], reduce, lanes, epilogue)
+    plan.ask_for_panels(sch, reduce, cpu)
     partition_tails(sch, (jo, plan.columns, width), (io, plan.rows, plan.height))
     return True
 
@@ -280,6 +281,12 @@ class Plan(NamedTuple):
         """The size of the streamed input, as far as one step of the outer loops needs it."""
         count = _product((self.columns, *self.depths))
         return None if count is None else count * self.contraction.streamed.bytes
+
+    def ask_for_panels(self, sch: Schedule, reduce: Sequence[Any], cpu: CpuModel) -> None:
+        """Ask for the streamed input, if it is kept in panels, before the loops `reduce` read it."""
+        if self.contraction.panel is not None:
+            count = _product((self.columns, *self.depths))
+            ask_for_panels(sch, reduce, count, self.contraction.streamed.bytes, cpu)
 
     def packs(self, cpu: CpuModel) -> bool:
         """Whether the streamed input is copied into panels."""

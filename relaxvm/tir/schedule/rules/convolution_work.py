@@ -9,13 +9,14 @@ from typing import Any
 
 from ....base import CpuModel, ScheduleError
 from ....ir import IntImm
-from ...stmt import PREFETCH, Block, Buffer, BufferStore, ForKind
+from ...stmt import Block, Buffer, BufferStore
 from ...transform import PARTITION_HINT
 from ..facts import BlockKind, facts_of
 from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import unroll_short
 from .convolution_shape import Convolution, match_convolution
+from .panels import ask_for_panels
 from .queries import calls_of, extent_of, is_pointwise, loops_inside, loops_of
 from .reduction import fuse_run
 
@@ -69,7 +70,6 @@ def sizes_of(sch: Schedule, rv: Any, c: Convolution) -> Sizes | None:
     return Sizes(own, channels // own, sides[0], sides[1], known, depth, taps)
 
 
-_WEIGHTS_AHEAD = 4096  # bytes; a core has so many lines on their way
 _COPIES = 4  # channels that take as long as a copy of their pixels
 
 
@@ -154,11 +154,11 @@ class Work:
 
     def much_weight(self) -> bool:
         """Whether the second cache is too small for the weights."""
-        return self.weight_bytes() > self.cpu.l2_bytes
+        return self.weight_count() * self.bytes > self.cpu.l2_bytes
 
-    def weight_bytes(self) -> int:
-        """The bytes of the weights."""
-        return self.sizes.channels * self.sizes.depth * self.sizes.taps * self.bytes
+    def weight_count(self) -> int:
+        """The elements of the weights."""
+        return self.sizes.channels * self.sizes.depth * self.sizes.taps
 
     def share(self, outer: Sequence[Any]) -> int:
         """What the number of blocks of pixels should be a multiple of, for threads to share them.
@@ -238,14 +238,8 @@ class Work:
                 sch.vectorize(last)
 
     def ask_for_weights(self, reduce: Sequence[Any]) -> None:
-        """Ask for weights that no first cache holds a little before a tile reads them: they come
-        from memory once in a call.
-
-        reduce  the loops of the sums, whose innermost rolled one reads a run of weights
-        """
-        rolled = [x for x in reduce if self.sch.get(x).kind == ForKind.SERIAL]
-        if rolled and self.weight_bytes() > self.cpu.l1_bytes:
-            self.sch.annotate(rolled[-1], PREFETCH, _WEIGHTS_AHEAD // self.bytes)
+        """Ask for weights in panels before they are read in the loops `reduce`."""
+        ask_for_panels(self.sch, reduce, self.weight_count(), self.bytes, self.cpu)
 
     def unroll_taps(self, reduce: Sequence[Any], most: int) -> None:
         """Unroll the innermost loops over taps that are at most `most` steps together."""

@@ -6,16 +6,21 @@ by side. Inputs are copied into panels in the loop that uses them, or kept so if
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from ....base import CpuModel
 from ....ir import IntImm, PrimExpr, Var, walk
 from ...index_map import IndexMap
-from ...stmt import Buffer
+from ...stmt import PREFETCH, Buffer, ForKind
 from ..schedule import Schedule
 from .constants import ConstantLayout
 from .queries import extent_of, loops_inside
+
+# Bytes: far enough for memory to answer, near enough for the first cache.
+_AHEAD = 4096
 
 
 class Operand(NamedTuple):
@@ -60,6 +65,21 @@ def constant_panels(operand: Operand, axis: Var, width: int) -> ConstantLayout:
         return np.moveaxis(array.reshape(split), (place, place + 1), (0, -1))
 
     return ConstantLayout(operand.buffer, to_panels(operand, axis, width), pack)
+
+
+def ask_for_panels(
+    sch: Schedule, reduce: Sequence[Any], count: int | None, size: int, cpu: CpuModel
+) -> None:
+    """Ask for the panels of a constant a little before tiles read them: it comes from memory once
+    in a call, unless the first cache holds it.
+
+    reduce  the loops of the sums, whose innermost rolled one reads a run of a panel
+    count   the elements of the constant, None if that is not known
+    size    the bytes of one
+    """
+    rolled = [x for x in reduce if sch.get(x).kind == ForKind.SERIAL]
+    if rolled and (count is None or count * size > cpu.l1_bytes):
+        sch.annotate(rolled[-1], PREFETCH, _AHEAD // size)
 
 
 def pack_panels(

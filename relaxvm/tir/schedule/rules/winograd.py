@@ -421,7 +421,7 @@ class _Winograd(Work):
         sizes, room = self.sizes, self.cpu.l2_bytes // 4
         one = self.count * sizes.depth * self.across * self.bytes
         size: int = block_of(self.tiles, 1, room / one, self.share([batch]))
-        weights = self.weight_bytes()
+        weights = self.weight_count() * self.bytes
         panels = sizes.channels // self.panel
         again = weights * self.tiles // size
         return self.tiles if weights > room and panels * self.tiles * one < again else size
