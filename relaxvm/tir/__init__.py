@@ -68,6 +68,7 @@ from .specialize import specialize as specialize
 from .stmt import FORMULA as FORMULA
 from .stmt import NONTEMPORAL as NONTEMPORAL
 from .stmt import PREFETCH as PREFETCH
+from .stmt import PREFETCH_PANEL as PREFETCH_PANEL
 from .stmt import REASSOCIATE as REASSOCIATE
 from .stmt import Allocate as Allocate
 from .stmt import AllocateConst as AllocateConst

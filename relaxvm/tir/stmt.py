@@ -947,6 +947,11 @@ PREFETCH = "tir.prefetch"
 for at each of its steps.
 """
 
+PREFETCH_PANEL = "tir.prefetch_panel"
+"""Annotation beside that of a loop that reads a panel of so many elements. Where loops outside read
+the panel again and again, each time asks for its share of the next panel instead.
+"""
+
 
 @node
 class PrimFunc(BaseFunc):

@@ -14,7 +14,7 @@ from relaxvm.ir import IRModule, Var, const
 from relaxvm.target import compile_prim_funcs
 from relaxvm.target.llvm import generate_llvm
 from relaxvm.target.llvm.streams import multiple_of
-from relaxvm.tir import NONTEMPORAL, PREFETCH
+from relaxvm.tir import NONTEMPORAL, PREFETCH, PREFETCH_PANEL
 
 X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
 ARM = "llvm -mtriple=aarch64-linux-gnu"
@@ -145,6 +145,48 @@ def test_each_vector_of_straight_code_is_asked_for_once_into_the_second_cache():
     assert text.count("call void @llvm.prefetch.p0") == text.count(", i32 0, i32 2, i32 1)") == 4
     added = {line.rsplit(", ", 1)[1] for line in text.splitlines() if " add i64 " in line}
     assert "256" in added
+
+
+def in_panels(rows, panel=None):
+    """A product whose right side lies in panels of 16 columns, row by row of the left side."""
+    a = te.placeholder((rows, 32), "float32", name="A")
+    b = te.placeholder((4, 32, 16), "float32", name="B")
+    k = te.reduce_axis((0, 32), "k")
+    out = te.compute((4, rows, 16), lambda p, i, j: te.sum(a[i, k] * b[p, k, j], axis=[k]), "out")
+    sch = tir.Schedule(te.create_prim_func([a, b, out]))
+    block = sch.get_block("out")
+    p, i, j, k = sch.get_loops(block)
+    over, lane = sch.split(j, [None, 8])
+    sch.reorder(p, i, k, over, lane)
+    sch.unroll(over)
+    sch.vectorize(lane)
+    sch.reverse_compute_at(sch.cache_write(block, 0, "local"), i)
+    sch.decompose_reduction(block, k)
+    sch.annotate(k, PREFETCH, 256)
+    if panel is not None:
+        sch.annotate(k, PREFETCH_PANEL, panel)
+    return sch.mod["main"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "panel", "asked"), [(8, None, 2), (8, 512, 1), (2, 512, 1), (1, 512, 2)]
+)
+def test_each_pass_over_a_panel_asks_for_its_share_of_the_next(rows, panel, asked):
+    fn = in_panels(rows, panel)
+    text = generate_llvm(IRModule({"main": fn}), X86)
+    assert text.count("call void @llvm.prefetch.p0") == asked
+    assert ("urem i64" in text) == (panel is not None and rows > 1)
+    rng = np.random.default_rng(5)
+    a, b = (rng.uniform(-1, 1, shape).astype("float32") for shape in ((rows, 32), (4, 32, 16)))
+    out = np.zeros((4, rows, 16), "float32")
+    tvm.build(fn, target="llvm")["main"](a, b, out)
+    np.testing.assert_allclose(out, np.einsum("ik,pkj->pij", a, b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("panel", [0, -1, "large"])
+def test_a_panel_has_elements(panel):
+    with pytest.raises(CodegenError, match="tir.prefetch_panel: wanted a positive integer, got"):
+        generate_llvm(IRModule({"main": in_panels(4, panel)}), X86)
 
 
 def test_no_more_is_asked_for_than_a_core_can_wait_for():

@@ -189,6 +189,19 @@ def test_a_batch_that_may_be_small_shares_out_what_is_inside_as_well(batch):
     np.testing.assert_allclose(y, np.exp(x), rtol=1e-5)
 
 
+def test_rows_inside_a_batch_of_one_are_shared_out_as_they_are():
+    n = te.size_var("n", "int64")
+    a, b = (te.placeholder((1, k, 12, 64), "float32") for k in (n, 1))
+    c = te.compute(
+        (1, n + 1, 12, 64), lambda i, j, *k: tir.if_then_else(j < n, a(i, j, *k), b(i, 0, *k))
+    )
+    made = schedule_function(
+        te.create_prim_func([a, b, c]), dataclasses.replace(CPUS["this"], cores=2)
+    )
+    (shared,) = [n for n in walk(made) if isinstance(n, For) and n.kind == ForKind.PARALLEL]
+    assert Analyzer().can_prove_equal(shared.extent, n + 1)
+
+
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_matrix_with_fewer_blocks_of_columns_than_cores_is_shared_out_by_its_rows(rows):
     cpu = dataclasses.replace(CPUS["this"], cores=4)

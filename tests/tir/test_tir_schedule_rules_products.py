@@ -14,7 +14,7 @@ from relaxvm import te, tir
 from relaxvm.base import CpuModel, ScheduleError
 from relaxvm.ir import IRModule, Ramp, Shuffle, walk
 from relaxvm.target import build
-from relaxvm.tir import For, ForKind, Schedule
+from relaxvm.tir import PREFETCH, PREFETCH_PANEL, For, ForKind, Schedule
 from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
 from relaxvm.tir.schedule.rules.contraction import match_contraction, vector_lanes
 from relaxvm.tir.transform import lower_module
@@ -136,6 +136,20 @@ def test_a_transposed_constant_is_kept_in_panels():
     assert packs[1](b).shape == tuple(int(e) for e in made.buffers[1].shape)
     sch = Schedule(made)
     assert any(match_contraction(sch.get(rv)) for rv in sch.get_child_blocks(sch.get_block("root")))
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "ahead", "panel"),
+    [(64, 256, 1024, 256 * 32), (64, 4096, 1024, None), (4, 256, None, None), (64, 8, None, None)],
+    ids=["spread over the passes", "a large panel", "few rows", "in the first cache"],
+)
+def test_panels_of_a_constant_are_asked_for_before_they_are_read(rows, depth, ahead, panel):
+    fn, packs = with_constant_layouts(product(rows, 768, depth), {1}, AVX512)
+    assert packs
+    made = schedule_function(fn, AVX512)
+    notes = [n.annotations for n in walk(made) if isinstance(n, For)]
+    for key, wanted in ((PREFETCH, ahead), (PREFETCH_PANEL, panel)):
+        assert [int(n[key]) for n in notes if key in n] == ([] if wanted is None else [wanted])
 
 
 # -- transposing ---------------------------------------------------------------------------------

@@ -12,11 +12,12 @@ is too much for the first one beside what is computed on, such as the next panel
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import itertools
+from typing import TYPE_CHECKING
 
 from ...base import CodegenError
-from ...ir import IntImm, PrimExpr, Ramp, walk
-from ...tir import PREFETCH, BufferLoad, For
+from ...ir import IntImm, PrimExpr, Ramp, Var, walk
+from ...tir import PREFETCH, PREFETCH_PANEL, BufferLoad, For
 from .expr import access_index
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 _LINE = 64
 # How close to the core lines are brought, as LLVM counts.
 _FIRST_CACHE, _SECOND_CACHE = 3, 2
+# Parts of a panel that passes share, as a power of two: a step asks for one line or less then.
+_MOST_PARTS = 4
 # Bytes asked for at one step; no core waits for more lines.
 _MOST = 64 * _LINE
 
@@ -58,13 +61,46 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
 
 def _ask_for_vectors(g: KernelEmitter, stmt: For, ahead: int) -> None:
     """The same where what the loop reads in a step is straight code."""
-    seen: set[Any] = set()
+    loads: dict[Var, dict[Ramp, BufferLoad]] = {}
     for load in (n for n in walk(stmt.body) if isinstance(n, BufferLoad)):
         handle, run = load.buffer.data, load.indices[0]
-        is_outside = handle in g.env and not g.is_local(handle)
-        if is_outside and type(run) is Ramp and (handle, run) not in seen:
-            seen.add((handle, run))
+        if type(run) is Ramp and handle in g.env and not g.is_local(handle):
+            loads.setdefault(handle, {}).setdefault(run, load)
+    panel = stmt.annotations.get(PREFETCH_PANEL)
+    if panel is not None and not (isinstance(panel, (int, IntImm)) and int(panel) > 0):
+        raise CodegenError(f"annotation {PREFETCH_PANEL}: wanted a positive integer, got {panel!r}")
+    for runs in loads.values():
+        if panel is not None and _ask_for_share(g, runs, int(panel)):
+            continue
+        for run, load in runs.items():
             _ask(g, load, run.base, ahead, run.lanes, closeness=_SECOND_CACHE)
+
+
+def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -> bool:
+    """At a step that reads `runs` of a panel, ask for as large a part of the next panel as this
+    pass over the panel is of all passes. False if there is only one pass.
+    """
+    run, load = next(iter(runs.items()))
+    used = set(walk(run.base))
+    around = itertools.dropwhile(lambda f: f.loop_var in used, reversed(g.nest))
+    passes, number = 1, "0"
+    for f in itertools.takewhile(lambda f: f.loop_var not in used, around):
+        if not isinstance(f.extent, IntImm) or f.loop_var not in g.env:
+            break
+        index = g.widened(f.loop_var, g.env[f.loop_var])
+        number = g.op("add", "i64", number, g.op("mul", "i64", index, str(passes)))
+        passes *= f.extent.value
+    parts = min(passes.bit_length() - 1, _MOST_PARTS)
+    if parts < 1:
+        return False
+    place = g.widened(run.base, g.evaluate(run.base))
+    within = g.op("urem", "i64", place, str(panel))
+    start = g.op("sub", "i64", place, within)
+    skipped = g.op("mul", "i64", number, str(panel >> parts))
+    part = g.op("add", "i64", skipped, g.op("lshr", "i64", within, str(parts)))
+    count = max(1, sum(r.lanes for r in runs) >> parts)
+    _ask_at(g, load, g.op("add", "i64", start, part), panel, count, _SECOND_CACHE)
+    return True
 
 
 def _ask(
@@ -75,8 +111,14 @@ def _ask(
     count: int,
     closeness: int = _FIRST_CACHE,
 ) -> None:
+    _ask_at(g, load, g.widened(place, g.evaluate(place)), ahead, count, closeness)
+
+
+def _ask_at(
+    g: KernelEmitter, load: BufferLoad, index: str, ahead: int, count: int, closeness: int
+) -> None:
+    """Ask for `count` elements, so many ahead of the i64 value `index`."""
     size = load.buffer.dtype.element.itemsize
-    index = g.widened(place, g.evaluate(place))
     start = g.op("mul", "i64", index, str(size))
     for line in range(0, min(count * size, _MOST), _LINE):
         offset = g.op("add", "i64", start, str(ahead * size + line))

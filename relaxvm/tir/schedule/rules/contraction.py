@@ -37,6 +37,7 @@ from .constants import ConstantLayout
 from .panels import Operand, ask_for_panels, constant_panels, pack_panels
 from .queries import extent_of, iterations, loops_inside, loops_of
 
+_ROWS_TO_ASK = 6
 _PACK_FROM_ROWS = 4
 # Below this a tile has nothing to gain.
 _LEAST_STEPS = 1 << 10
@@ -283,10 +284,11 @@ class Plan(NamedTuple):
         return None if count is None else count * self.contraction.streamed.bytes
 
     def ask_for_panels(self, sch: Schedule, reduce: Sequence[Any], cpu: CpuModel) -> None:
-        """Ask for the streamed input, if it is kept in panels, before the loops `reduce` read it."""
-        if self.contraction.panel is not None:
-            count = _product((self.columns, *self.depths))
-            ask_for_panels(sch, reduce, count, self.contraction.streamed.bytes, cpu)
+        """Ask for a streamed input in panels before the loops `reduce` read it, where tiles have
+        rows enough for that to cost nothing.
+        """
+        if self.contraction.panel is not None and self.height >= _ROWS_TO_ASK:
+            ask_for_panels(sch, reduce, self.contraction.streamed.buffer, cpu)
 
     def packs(self, cpu: CpuModel) -> bool:
         """Whether the streamed input is copied into panels."""

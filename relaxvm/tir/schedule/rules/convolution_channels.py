@@ -34,6 +34,7 @@ from .constants import ConstantLayout
 from .contraction import tile_shape, variables_of
 from .convolution_shape import Convolution, block_of, match_convolution
 from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
+from .panels import ask_for_panels
 from .queries import extent_of, loops_inside
 
 _LEAST_STEPS = 1 << 14
@@ -312,7 +313,7 @@ class _Channels(Work):
             # Within a row, taps share what they read: straight code of several keeps it in
             # registers, of which none are left.
             self.unroll_taps(reduce, _MOST_UNROLLED // (self.pixels * self.width // self.lanes))
-        self.ask_for_weights(reduce)
+        ask_for_panels(sch, reduce, c.weight, self.cpu)
         if sizes.known and self._rows() * sizes.width % self.pixels:
             sch.annotate(po, PARTITION_HINT, True)
         self.join(outer)

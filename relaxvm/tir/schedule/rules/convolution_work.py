@@ -16,7 +16,6 @@ from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import unroll_short
 from .convolution_shape import Convolution, match_convolution
-from .panels import ask_for_panels
 from .queries import calls_of, extent_of, is_pointwise, loops_inside, loops_of
 from .reduction import fuse_run
 
@@ -154,11 +153,8 @@ class Work:
 
     def much_weight(self) -> bool:
         """Whether the second cache is too small for the weights."""
-        return self.weight_count() * self.bytes > self.cpu.l2_bytes
-
-    def weight_count(self) -> int:
-        """The elements of the weights."""
-        return self.sizes.channels * self.sizes.depth * self.sizes.taps
+        sizes = self.sizes
+        return sizes.channels * sizes.depth * sizes.taps * self.bytes > self.cpu.l2_bytes
 
     def share(self, outer: Sequence[Any]) -> int:
         """What the number of blocks of pixels should be a multiple of, for threads to share them.
@@ -236,10 +232,6 @@ class Work:
             last = loops_inside(sch, after, loop)[-1]
             if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
                 sch.vectorize(last)
-
-    def ask_for_weights(self, reduce: Sequence[Any]) -> None:
-        """Ask for weights in panels before they are read in the loops `reduce`."""
-        ask_for_panels(self.sch, reduce, self.weight_count(), self.bytes, self.cpu)
 
     def unroll_taps(self, reduce: Sequence[Any], most: int) -> None:
         """Unroll the innermost loops over taps that are at most `most` steps together."""

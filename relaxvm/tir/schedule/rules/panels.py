@@ -6,6 +6,7 @@ by side. Inputs are copied into panels in the loop that uses them, or kept so if
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -14,13 +15,16 @@ import numpy as np
 from ....base import CpuModel
 from ....ir import IntImm, PrimExpr, Var, walk
 from ...index_map import IndexMap
-from ...stmt import PREFETCH, Buffer, ForKind
+from ...stmt import PREFETCH, PREFETCH_PANEL, Buffer, ForKind
 from ..schedule import Schedule
 from .constants import ConstantLayout
 from .queries import extent_of, loops_inside
 
-# Bytes: far enough for memory to answer, near enough for the first cache.
+# Bytes: far enough for memory to answer, near enough to stay in the first cache.
 _AHEAD = 4096
+# What two panels, the one that is read and the next, may take of the second cache: larger ones
+# find their place taken when they are read.
+_OF_L2 = 1 / 8
 
 
 class Operand(NamedTuple):
@@ -67,19 +71,22 @@ def constant_panels(operand: Operand, axis: Var, width: int) -> ConstantLayout:
     return ConstantLayout(operand.buffer, to_panels(operand, axis, width), pack)
 
 
-def ask_for_panels(
-    sch: Schedule, reduce: Sequence[Any], count: int | None, size: int, cpu: CpuModel
-) -> None:
-    """Ask for the panels of a constant a little before tiles read them: it comes from memory once
-    in a call, unless the first cache holds it.
+def ask_for_panels(sch: Schedule, reduce: Sequence[Any], constant: Buffer, cpu: CpuModel) -> None:
+    """Ask for the panels of a constant before tiles read them: it comes from memory once in a call,
+    unless the first cache holds it.
 
-    reduce  the loops of the sums, whose innermost rolled one reads a run of a panel
-    count   the elements of the constant, None if that is not known
-    size    the bytes of one
+    reduce    the loops of the sums, whose innermost rolled one reads a run of a panel
+    constant  [panel, ..., place in the panel]
     """
+    size = constant.dtype.bits // 8
+    count, *inside = (n.value if isinstance(n, IntImm) else 1 for n in constant.shape)
+    panel = math.prod(inside)
     rolled = [x for x in reduce if sch.get(x).kind == ForKind.SERIAL]
-    if rolled and (count is None or count * size > cpu.l1_bytes):
-        sch.annotate(rolled[-1], PREFETCH, _AHEAD // size)
+    if not rolled or count * panel * size <= cpu.l1_bytes:
+        return
+    sch.annotate(rolled[-1], PREFETCH, _AHEAD // size)
+    if count > 1 and 2 * panel * size <= cpu.l2_bytes * _OF_L2:
+        sch.annotate(rolled[-1], PREFETCH_PANEL, panel)
 
 
 def pack_panels(

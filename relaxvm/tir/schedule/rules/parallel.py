@@ -52,9 +52,9 @@ def _with_enough_iterations(
     sch: Schedule, loops: list[Any], depth: int, cpu: CpuModel
 ) -> tuple[Schedule, list[Any]]:
     """The loop at a depth and those inside made one while they have too few iterations to share out
-    evenly, or maybe so: batches are known late and often of one.
+    evenly. An outermost one whose extent is not known may be so: batches are often of one.
     """
-    sure = extent_of(sch, loops[depth]) or 1
+    sure = extent_of(sch, loops[depth]) or (1 if depth == 0 else TYPICAL_SIZE)
     while sure < _EVEN * cpu.cores and len(loops) > depth + 1:
         pair = loops[depth : depth + 2]
         inner = extent_of(sch, pair[1])

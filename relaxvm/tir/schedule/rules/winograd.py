@@ -53,6 +53,7 @@ from .contraction import tile_shape
 from .convolution_shape import Convolution, block_of, match_convolution
 from .convolution_work import Sizes, Work, sizes_of
 from .injective import inline_producers
+from .panels import ask_for_panels
 from .queries import is_pointwise, loops_inside, loops_of
 
 _ROWS = 3
@@ -407,7 +408,7 @@ class _Winograd(Work):
         sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, a)
         self.sum_in_tile(k, 3)
-        self.ask_for_weights([k, s])
+        ask_for_panels(sch, [k, s], sch.get(rv).reads[1].buffer, self.cpu)
         self.write_tile(sums, a, lanes)
         self.finish_copy(write, ti)
         if self.wide % pixels:
@@ -421,7 +422,7 @@ class _Winograd(Work):
         sizes, room = self.sizes, self.cpu.l2_bytes // 4
         one = self.count * sizes.depth * self.across * self.bytes
         size: int = block_of(self.tiles, 1, room / one, self.share([batch]))
-        weights = self.weight_count() * self.bytes
+        weights = sizes.channels * sizes.depth * sizes.taps * self.bytes
         panels = sizes.channels // self.panel
         again = weights * self.tiles // size
         return self.tiles if weights > room and panels * self.tiles * one < again else size
