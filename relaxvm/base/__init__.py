@@ -30,6 +30,7 @@ from .lazy import Deferred as Deferred
 from .lazy import submodules as submodules
 from .lazy import warn_older as warn_older
 from .names import NameSupply as NameSupply
+from .names import did_you_mean as did_you_mean
 from .report import Decision as Decision
 from .report import Report as Report
 from .report import collected as collected

@@ -1,8 +1,17 @@
-"""Names that nothing else has."""
+"""Names that nothing else has, and names that are nearly those meant."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Callable, Iterable
+from typing import Any
+
+
+def did_you_mean(name: Any, known: Iterable[Any]) -> str:
+    """``; did you mean a, b?``: the names nearest to a misspelled one, or nothing."""
+    texts = dict.fromkeys(k for k in known if isinstance(k, str))
+    near = difflib.get_close_matches(str(name)[:200], texts, n=3)
+    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 class NameSupply:

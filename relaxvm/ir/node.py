@@ -21,7 +21,6 @@ A class may define
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import re
 import struct
@@ -30,7 +29,7 @@ import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..base import TIRError
+from ..base import TIRError, did_you_mean
 from ..base.config import checks_enabled
 
 if TYPE_CHECKING:
@@ -283,8 +282,7 @@ def make_node(type_key: str, **fields: Any) -> Node | Map:
     # TVM keeps scalar expressions in tir.
     cls = _TYPES.get(type_key) or (_TYPES.get(f"ir.{name}") if room == "tir" else None)
     if cls is None:
-        near = difflib.get_close_matches(type_key, _TYPES, n=3)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        hint = did_you_mean(type_key, _TYPES)
         raise TIRError(f"make_node: no node is saved as {type_key!r}{hint}")
     if fields.get("span", True) is None:
         del fields["span"]  # TVM's way to say that there is none

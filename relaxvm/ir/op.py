@@ -8,11 +8,10 @@ their names, arity and result types. What they mean is in `tir/interp.py`, how t
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from typing import Any, ClassVar
 
-from ..base import DataType, TIRError
+from ..base import DataType, TIRError, did_you_mean
 from .node import Node
 
 # TVM's names of attributes: fields of the records.
@@ -61,9 +60,7 @@ class Op(Node):
             # Files of before say where an operator of Relay's is from.
             op = Op._table.get(name.removeprefix("relay."))
         if op is None:
-            near = difflib.get_close_matches(name, Op._table, n=3)
-            hint = f"; did you mean {', '.join(near)}?" if near else ""
-            raise TIRError(f"no operation is named {name!r}{hint}")
+            raise TIRError(f"no operation is named {name!r}{did_you_mean(name, Op._table)}")
         return op
 
     @staticmethod

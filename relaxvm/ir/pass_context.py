@@ -6,13 +6,12 @@ from __future__ import annotations
 
 import contextvars
 import copy
-import difflib
 import importlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base import PassError, Report, telling
+from ..base import PassError, Report, did_you_mean, telling
 
 NUMERICS = ("exact", "reassociates", "approximate")
 # Of every pass there is, users' own included.
@@ -263,7 +262,7 @@ def _check_names(names: Sequence[str], what: str) -> None:
         if why is None:
             raise PassError(
                 f"PassContext: {what}: no pass is named {name!r}"
-                f"{_nearest(name, _PASS_NAMES)}; a pass of one's own is known once it is made"
+                f"{did_you_mean(name, _PASS_NAMES)}; a pass of one's own is known once it is made"
             )
         _warn_once(f"{what}: {name!r} changes nothing: {why}")
 
@@ -272,11 +271,6 @@ def _absent(path: str) -> str | None:
     """Why a name of TVM's does not exist here, if it is one."""
     why: str | None = importlib.import_module("relaxvm._absent").reason(f"tvm.{path}")
     return why
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=3)
-    return f"; did you mean {', '.join(near)}?" if near else ""
 
 
 _warned: set[str] = set()
@@ -319,7 +313,7 @@ def _option(key: str) -> _Option:
     option = _OPTIONS.get(key)
     if option is None:
         raise PassError(
-            f"PassContext: unknown config key {key!r}{_nearest(key, (*_OPTIONS, *_NO_EFFECT))}"
+            f"PassContext: unknown config key {key!r}{did_you_mean(key, (*_OPTIONS, *_NO_EFFECT))}"
             f" (known: {', '.join(sorted(_OPTIONS))})"
         )
     return option

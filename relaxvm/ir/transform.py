@@ -16,13 +16,12 @@ and so they do with a class that has `transform_module`, `transform_function`,
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..base import PassError, in_function, in_pass
+from ..base import PassError, did_you_mean, in_function, in_pass
 from .module import BaseFunc, IRModule
 from .node import Node
 from .pass_context import NUMERICS as NUMERICS
@@ -94,11 +93,9 @@ class Pass:
         bound = dict(zip(names, args))
         for name, value in options.items():
             if name not in self._parameters:
-                near = difflib.get_close_matches(name, names, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
                 raise PassError(
-                    f"{self.info.name} has no option {name!r}{hint} It has: "
-                    f"{', '.join(names) or 'none'}"
+                    f"{self.info.name} has no option {name!r}{did_you_mean(name, names)}; "
+                    f"it has: {', '.join(names) or 'none'}"
                 )
             if name in bound:
                 raise PassError(f"{self.info.name}: option {name!r} given twice")

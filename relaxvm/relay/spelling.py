@@ -8,7 +8,6 @@ are. Until then it is a call of a `Spelled` operator, which `InferType` writes o
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import sys
@@ -18,7 +17,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from ..base import UNKNOWN, Span, StructInfoError
+from ..base import UNKNOWN, Span, StructInfoError, did_you_mean
 from ..ir import Op
 from ..relax import (
     Binding,
@@ -225,8 +224,7 @@ def get(op_name: str) -> Spelled:
     """
     call: Any = CALLS.get(op_name)
     if call is None:
-        near = difflib.get_close_matches(str(op_name), CALLS, 3)
-        hint = f"; did you mean {', '.join(near)}?" if near else ""
+        hint = did_you_mean(op_name, CALLS)
         raise StructInfoError(f"no operator of Relay is named {op_name!r}{hint}")
     op: Spelled = call.op
     return op

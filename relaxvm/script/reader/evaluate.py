@@ -11,7 +11,6 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
-import difflib
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType
@@ -19,7 +18,7 @@ from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
-from ...base import InternalError, ParseError, Span
+from ...base import InternalError, ParseError, Span, did_you_mean
 from ...ir import (
     EQ,
     NE,
@@ -109,12 +108,6 @@ class Hidden:
 
     def __init__(self, why: str) -> None:
         self.why = why
-
-
-def nearest(name: str, known: Any) -> str:
-    """``; did you mean x?`` for a misspelled name, or nothing."""
-    near = difflib.get_close_matches(name, [k for k in known if isinstance(k, str)], n=3)
-    return f"; did you mean {', '.join(dict.fromkeys(near))}?" if near else ""
 
 
 class Evaluator:
@@ -209,7 +202,7 @@ class Evaluator:
             value = self.outer.lookup(node.id)
         if value is MISSING:
             names = [name for scope in self.scopes for name in scope] + self.outer.names()
-            self.fail(node, f"unknown name {node.id}{nearest(node.id, names)}")
+            self.fail(node, f"unknown name {node.id}{did_you_mean(node.id, names)}")
         if isinstance(value, Hidden):
             self.fail(node, value.why)
         if self.guard is None or type(value) in UNCOUNTED:
@@ -236,7 +229,7 @@ class Evaluator:
             what = node.value.id if is_room else f"{node.value.id} ({what})"
         guard = self.guard
         known = [n for n in dir(value) if n[0] != "_"] if guard is None else guard.names_of(value)
-        self.fail(node, f"{what} has no {node.attr}{nearest(node.attr, known)}")
+        self.fail(node, f"{what} has no {node.attr}{did_you_mean(node.attr, known)}")
 
     def _subscript(self, node: ast.Subscript) -> Any:
         value = self.eval(node.value)

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn
 
-from ...base import ParseError
+from ...base import ParseError, did_you_mean
 from ...ir import GlobalVar
 from ...relax import BlockBuilder
-from .evaluate import Evaluator, nearest
+from .evaluate import Evaluator
 from .guards import Guard
 from .outer import MISSING, Outer
 from .proxies import Macro, bound_arguments
@@ -247,5 +247,5 @@ class FunctionParser(Evaluator):
         for name in decorated.options:
             if name not in known:
                 where = decorated.node if decorated.node is not None else self.node
-                self.fail(where, f"unknown option {name}{nearest(name, known)}")
+                self.fail(where, f"unknown option {name}{did_you_mean(name, known)}")
         return {**known, **decorated.options}

@@ -82,14 +82,16 @@ def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -
     """
     run, load = next(iter(runs.items()))
     used = set(walk(run.base))
-    around = itertools.dropwhile(lambda f: f.loop_var in used, reversed(g.nest))
+    # Variables stand in the order of their loops: those of the sums are used, those of passes not.
+    inner = itertools.dropwhile(used.__contains__, (v for v in reversed(g.env) if v in g.extents))
     passes, number = 1, "0"
-    for f in itertools.takewhile(lambda f: f.loop_var not in used, around):
-        if not isinstance(f.extent, IntImm) or f.loop_var not in g.env:
+    for v in itertools.takewhile(lambda v: v not in used, inner):
+        extent = g.extents[v]
+        if not isinstance(extent, IntImm):
             break
-        index = g.widened(f.loop_var, g.env[f.loop_var])
+        index = g.widened(v, g.env[v])
         number = g.op("add", "i64", number, g.op("mul", "i64", index, str(passes)))
-        passes *= f.extent.value
+        passes *= extent.value
     parts = min(passes.bit_length() - 1, _MOST_PARTS)
     if parts < 1:
         return False

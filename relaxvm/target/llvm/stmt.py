@@ -95,7 +95,7 @@ class KernelEmitter(ExprEmitter):
              nothing
     pointers what is known about pointers from outside of a statement, as parameter attributes
     threads  most threads of a parallel loop, as i64; "1" inside of one
-    nest     the loops around, outermost first
+    extents  of the loops so far
     unfenced functions with stores past the caches
     """
 
@@ -117,7 +117,7 @@ class KernelEmitter(ExprEmitter):
         self._slots: list[str] = []
         self._stack_bytes = self._stack_left = stack_bytes
         self._read_only: set[Var] = set()
-        self.nest: list[For] = []
+        self.extents: dict[Var, PrimExpr] = {}
         self._statement: Stmt = fn.body
         self._reassociates = bool(fn.get_attr(REASSOCIATE, False))
 
@@ -303,12 +303,11 @@ class KernelEmitter(ExprEmitter):
             extent = self.widened(stmt.extent, self.evaluate(stmt.extent))
             if isinstance(stmt.extent, IntImm) and stmt.extent.value <= 0:
                 return
-            self.nest.append(stmt)
+            self.extents[stmt.loop_var] = stmt.extent
             if stmt.kind == ForKind.PARALLEL:
                 work = iteration_work(stmt.body, self.env)
                 if is_shared_out(self, stmt, work):
                     yield from share_out(self, stmt, first_wide, extent, work)
-                    self.nest.pop()
                     return
             before, body, end = text.block, text.label("loop"), text.label("end")
             if isinstance(stmt.extent, IntImm):
@@ -327,7 +326,6 @@ class KernelEmitter(ExprEmitter):
                 self.wide[stmt.loop_var] = wide
             ask_ahead(self, stmt)
             yield stmt.body
-            self.nest.pop()
             text.lines[place] = (
                 f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{text.block} ]"
             )
