@@ -24,6 +24,7 @@ PAGES = [
     "docs/frontend_nn.md",
     "docs/graph_language.md",
     "docs/graph_passes.md",
+    "docs/onnx.md",
     "docs/patterns.md",
     "docs/quantisation.md",
     "docs/relay.md",

@@ -37,3 +37,13 @@ def test_the_digits_network_in_8_bits_is_as_accurate(capsys, monkeypatch):
     assert [line.split()[0] for line in report[:7]] == [
         *("layer", "lv", "lv4", "lv8", "lv14", "lv20", "all")
     ]
+
+
+def test_a_resnet_from_an_onnx_file_is_built_saved_and_run(capsys):
+    pytest.importorskip("onnx", reason="reads and writes ONNX models")
+    runpy.run_path(str(EXAMPLES / "onnx_resnet.py"), run_name="example")["main"](["--side", "16"])
+    out = capsys.readouterr().out
+    assert "ready from its file" in out
+    assert "most likely class" in out
+    difference = out.partition("differs by ")[2]
+    assert not difference or float(difference.split(",")[0]) < 1e-5

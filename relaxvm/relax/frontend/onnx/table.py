@@ -92,19 +92,15 @@ def _how(domain: str, name: str, version: int) -> str:
 def markdown() -> str:
     """The table for readers, by domain."""
     rows = operators()
-    lines = []
+    lines = [f"As of onnx {library().__version__}.", ""]
     for domain in sorted({r.domain for r in rows}):
         of_domain = [r for r in rows if r.domain == domain]
         lines += [
             f"### `{domain or 'ai.onnx'}`",
             "",
-            "| operator | versions | how | attributes |",
-            "|---|---|---|---|",
-            *(
-                f"| {r.name} | {', '.join(map(str, r.versions))} | {r.how} "
-                f"| {', '.join(f'`{a}`' for a in r.attributes)} |"
-                for r in of_domain
-            ),
+            "| operator | versions | how |",
+            "|---|---|---|",
+            *(f"| {r.name} | {', '.join(map(str, r.versions))} | {r.how} |" for r in of_domain),
             "",
         ]
     return "\n".join(lines)
