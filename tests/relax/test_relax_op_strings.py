@@ -306,3 +306,10 @@ def test_tfidf_refuses_pools_that_do_not_fit(change):
     assert R.strings.tfidf(x, **pool).struct_info.shape[0].value == 4
     with pytest.raises(StructInfoError):
         R.strings.tfidf(x, **{**pool, **change})
+
+
+def test_text_is_found_in_sorted_text():
+    mod = module(
+        lambda keys, x: R.searchsorted(keys, x), keys=(("k",), "string"), x=(("n", 3), "string")
+    )
+    assert check(mod, np.array(["a", "b", "d"], object), WORDS).tolist() == [[0, 2, 2], [2, 0, 0]]

@@ -29,6 +29,7 @@ from .call import call_tir_inplace as call_tir_inplace
 from .call import invoke_closure as invoke_closure
 from .call import invoke_pure_closure as invoke_pure_closure
 from .call import make_closure as make_closure
+from .coupling import pairwise_coupling as pairwise_coupling
 from .create import *
 from .datatype import astype as astype
 from .datatype import reinterpret as reinterpret
@@ -109,6 +110,7 @@ from .ternary import clip as clip
 from .ternary import ewise_fma as ewise_fma
 from .ternary import masked_fill as masked_fill
 from .ternary import where as where
+from .trees import tree_ensemble as tree_ensemble
 from .unary import *
 
 __getattr__ = _submodules(

@@ -32,6 +32,8 @@ NUMBER = FLOAT | INTEGER
 ANY = NUMBER | {"bool", *SMALL_FLOATS}
 ELEMENT = ANY | {"string"}
 """of what is moved and compared, whatever it is"""
+ORDERED = NUMBER | {"string"}
+"""of what is put into order"""
 _WORDS = {
     FLOAT: "a floating dtype",
     INTEGER: "an integer dtype",
@@ -39,6 +41,7 @@ _WORDS = {
     NUMBER: "a number's dtype (bool is none; astype it first)",
     ANY: "a scalar dtype",
     ELEMENT: "the dtype of an array",
+    ORDERED: "a number's dtype (bool is none; astype it first) or string",
 }
 
 

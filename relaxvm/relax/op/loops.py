@@ -22,6 +22,7 @@ from ...tir import (
     BufferStore,
     Evaluate,
     For,
+    ForKind,
     LetStmt,
     PrimFunc,
     Stmt,
@@ -44,14 +45,17 @@ from .sampling import f64
 
 
 def for_each(
-    dims: Sequence[PrimExpr], body: Callable[..., Stmt | Sequence[Stmt]], prefix: str = "i"
+    dims: Sequence[PrimExpr],
+    body: Callable[..., Stmt | Sequence[Stmt]],
+    prefix: str = "i",
+    kind: ForKind = ForKind.SERIAL,
 ) -> Stmt:
     """``for i0, i1, ...: body(i0, i1, ...)`` over all of `dims`, the last one fastest."""
     loops = [TirVar(f"{prefix}{k}", d.dtype) for k, d in enumerate(dims)]
     inner = body(*loops)
     stmt = inner if isinstance(inner, Stmt) else seq(*inner)
     for loop, extent in reversed(list(zip(loops, dims))):
-        stmt = For(loop, const(0, loop.dtype), extent, "serial", stmt)
+        stmt = For(loop, const(0, loop.dtype), extent, kind, stmt)
     return stmt
 
 

@@ -20,6 +20,7 @@ from .call import call_dps_packed
 from .infer import (
     ANY,
     NUMBER,
+    ORDERED,
     axis_of,
     same_dtype,
     tensor,
@@ -233,8 +234,8 @@ def searchsorted(
     sorted_sequence has one dimension, or the same leading dimensions as `values`.
     """
     keys, info = (
-        tensor(sorted_sequence, "sorted_sequence", NUMBER),
-        tensor(values, "values", NUMBER),
+        tensor(sorted_sequence, "sorted_sequence", ORDERED),
+        tensor(values, "values", ORDERED),
     )
     same_dtype((keys, info), ("sorted_sequence", "values"))
     if keys.ndim == 0:

@@ -192,6 +192,13 @@ class Importer:
                 )
             element = proto.sequence_type.elem_type
             return TupleStructInfo([self.type_info(element, what, each, dtype) for each in shape])
+        if kind == "map_type":
+            # Keys and values, in any order.
+            elements = proto.map_type.key_type, proto.map_type.value_type.tensor_type.elem_type
+            size = self.symbol(f"{what.split()[-1]}_size")
+            return TupleStructInfo(
+                [TensorStructInfo((size,), element_dtype(e, what)) for e in elements]
+            )
         if kind not in (None, "tensor_type"):
             raise FrontendError(f"{what}: wanted a tensor, a sequence or an optional, got {kind}")
         tensor = proto.tensor_type

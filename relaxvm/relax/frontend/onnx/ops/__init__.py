@@ -26,6 +26,9 @@ from . import (
     microsoft as microsoft,
 )
 from . import (
+    ml as ml,
+)
+from . import (
     movement as movement,
 )
 from . import (
