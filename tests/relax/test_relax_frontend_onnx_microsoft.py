@@ -74,6 +74,11 @@ def by_onnxruntime(model, feed):
         raise
 
 
+def computed(mod, inputs):
+    """What `mod` gives; tests of built programs put another way of running in its place."""
+    return Evaluator(mod)("main", *inputs)
+
+
 def check(op_type, inputs, *wanted, known=(), rtol=2e-5, peer=True, part=None, **options):
     """The operator gives `wanted` for `inputs`; None is an output that is not asked for.
 
@@ -84,7 +89,7 @@ def check(op_type, inputs, *wanted, known=(), rtol=2e-5, peer=True, part=None, *
     model, feed = one_node(op_type, inputs, outputs, **options)
     constants = {f"x{i}": inputs[i] for i in known}
     mod = from_onnx(model, constants=constants)
-    got = Evaluator(mod)("main", *(a for n, a in feed.items() if n not in constants))
+    got = computed(mod, [a for n, a in feed.items() if n not in constants])
     got = got if len([w for w in wanted if w is not None]) > 1 else [got]
     answers = [got]
     theirs = by_onnxruntime(model, feed) if peer else None
@@ -236,6 +241,42 @@ def test_windows_with_channels_last_and_pads_that_are_an_input():
     check(name, [data, weight, pads], whole[:, :, 1:-1], known=(2,), **attrs)
     grid = np.stack(np.meshgrid(*[np.linspace(-1, 1, 3)] * 2), -1)[None].astype("float32")
     check("GridSample", [data, grid], data, align_corners=1)
+
+
+@pytest.mark.parametrize("size", [(3, 4), (1, 1), (6, 13), (1, 5)])
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_boxes_of_pictures_in_one_size(mode, size):
+    x, which = floats(2, 3, 6, 7), int32(0, 1, 1, 0)
+    boxes = np.array(
+        [[0, 0, 1, 1], [0.1, 0.2, 0.7, 0.9], [-0.2, 0.5, 1.3, 0.6], [0.9, 0.8, 0.1, 0.2]]
+    )
+    boxes = boxes.astype("float32")
+
+    def places(first, end, extent, count):
+        first, end = (e * np.float32(extent - 1) for e in (first, end))
+        if count == 1:
+            return [np.float32(0.5) * (first + end)]
+        return [first + i * ((end - first) / np.float32(count - 1)) for i in range(count)]
+
+    wanted = np.full((4, 3, *size), -2.5)
+    for n, (y1, x1, y2, x2) in enumerate(boxes):
+        for i, v in enumerate(places(y1, y2, 6, size[0])):
+            for j, h in enumerate(places(x1, x2, 7, size[1])):
+                if not (0 <= v <= 5 and 0 <= h <= 6):
+                    continue
+                picture = x[which[n]].astype("float64")
+                if mode == "nearest":
+                    wanted[n, :, i, j] = picture[:, int(v + 0.5), int(h + 0.5)]
+                    continue
+                rows = [int(v), math.ceil(v)]
+                above, below = (
+                    picture[:, r, int(h)] * (1 - h % 1) + picture[:, r, math.ceil(h)] * (h % 1)
+                    for r in rows
+                )
+                wanted[n, :, i, j] = above * (1 - v % 1) + below * (v % 1)
+    attrs = {"mode": mode, "extrapolation_value": -2.5}
+    inputs = [x, boxes, which, int32(*size)]
+    check("CropAndResize", inputs, wanted.astype("float32"), known=(3,), **attrs)
 
 
 # -- normalisations --------------------------------------------------------------------------------
@@ -859,6 +900,10 @@ def test_hashes_of_integers():
         wanted = [murmur(w.tobytes(), 7) for w in words]
         check("MurmurHash3", [words], np.array(wanted, "uint32"), seed=7)
         check("MurmurHash3", [words], np.array(wanted, "uint32").view("int32"), seed=7, positive=0)
+    for dtype in ("float32", "float64"):
+        numbers = floats(5, dtype=dtype)
+        wanted = [murmur(x.tobytes(), 0) for x in numbers]
+        check("MurmurHash3", [numbers], np.array(wanted, "uint32"))
 
 
 def murmur(data, seed):
@@ -1094,6 +1139,33 @@ def test_quantised_embeddings():
     mask = np.array([[1, 1, 1, 0], [1, 0, 0, 0]], "int32")
     inputs = [ids, ids % 2, *tables, mask, *scales, *zeros]
     check("QEmbedLayerNormalization", inputs, wanted, int32(3, 1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("by_column", [False, True])
+def test_an_lstm_of_stored_weights(by_column):
+    """onnxruntime rounds its data and states to 8 bits, too."""
+    x, w, r, bias = floats(4, 2, 3), stored(1, 3, 8), stored(1, 2, 8), floats(1, 16)
+    shape = (1, 8) if by_column else (1,)
+    scales = [(0.01 * RNG.random(shape)).astype("float32") for _ in "wr"]
+    # onnxruntime wants symmetric ones of columns.
+    dtype = "int8" if by_column else "uint8"
+    zeros = [np.zeros(shape, dtype) if by_column else stored(*shape) for _ in "wr"]
+    w, r = w.view(dtype), r.view(dtype)
+    spread = (slice(None), None, slice(None) if by_column else None)
+    left, right = (real(v, s[spread], z[spread])[0] for v, s, z in zip((w, r), scales, zeros))
+    h, c, ys = np.zeros((2, 2)), np.zeros((2, 2)), []
+    for step in x:
+        gates = step @ left + h @ right + bias[0, :8] + bias[0, 8:]
+        i, o, f, g = np.split(gates, 4, -1)
+        c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+        h = sigmoid(o) * np.tanh(c)
+        ys.append(h)
+    wanted = [np.array(ys)[:, None], h[None], c[None]]
+    wanted = [v.astype("float32") for v in wanted]
+    params = [p for pair in zip(scales, zeros) for p in pair]
+    inputs = [x, w, r, bias, None, None, None, None, *params]
+    check("DynamicQuantizeLSTM", inputs, *wanted, hidden_size=2, rtol=2e-2)
+    check("DynamicQuantizeLSTM", inputs, *wanted, hidden_size=2, peer=False)
 
 
 # -- weights of a few bits -------------------------------------------------------------------------
@@ -1342,6 +1414,50 @@ def test_layouts_for_one_machine_are_refused_with_a_way_out(tmp_path):
     _, extended = optimised(model, tmp_path / "extended.onnx", "ORT_ENABLE_EXTENDED")
     got = Evaluator(from_onnx(extended))("main", x)
     np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+# -- built -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("exec_mode", ["bytecode", "compiled"])
+def test_built_programs_give_the_same(exec_mode, monkeypatch):
+    def built(mod, inputs):
+        program = relax.build(mod, "llvm", exec_mode=exec_mode)
+        vm = relax.VirtualMachine(program, tvm.cpu(), exec_mode=exec_mode)
+        results = vm["main"](*inputs)
+        several = isinstance(results, (tuple, list))
+        return [r.numpy() for r in results] if several else results.numpy()
+
+    monkeypatch.setitem(globals(), "computed", built)
+    test_activations()
+    test_normalisations_of_sums()
+    test_normalisation_by_groups_of_channels()
+    test_embeddings_that_are_normalised()
+    test_attention_with_a_cache_and_with_a_bias()
+    test_multi_head_attention_with_a_cache()
+    test_multi_head_attention_of_every_packing()
+    test_a_decoding_step_in_a_shared_buffer()
+    test_packed_attention_of_sequences_without_padding()
+    for kind in ("ends and starts", "pairs"):
+        test_attention_with_masks_of_every_rank(kind, 1)
+    for options in list(GROUPED.values())[::3]:
+        grouped(**options)
+    test_rotary_positions(1)
+    test_padding_goes_and_comes_back()
+    test_what_is_moved_and_made()
+    test_what_is_computed_of_elements()
+    test_runs_of_tokens_do_not_repeat(2)
+    test_hashes_of_integers()
+    test_mixtures_of_gated_experts(1)
+    test_boxes_of_pictures_in_one_size("bilinear", (3, 4))
+    test_quantised_arithmetic("int8")
+    test_quantised_functions("uint8")
+    test_quantised_windows(1)
+    test_quantised_products(True)
+    test_quantised_attention()
+    test_products_with_weights_of_a_few_bits(4, 72, 32)
+    test_rows_of_tables_of_a_few_bits(2)
 
 
 # -- errors ----------------------------------------------------------------------------------------

@@ -383,6 +383,76 @@ def grid_sample(
     )
 
 
+@onnx("CropAndResize", domain=MS)
+def crop_and_resize(
+    node: Any,
+    x: Any,
+    boxes: Any,
+    numbers: Any,
+    size: Any,
+    *,
+    extrapolation_value: float = 0.0,
+    mode: str = "bilinear",
+) -> Any:
+    """Boxes [n, (y1, x1, y2, x2)] of pictures [batch, channels, h, w], corners on corners, in one
+    size; coordinates are shares of a picture, and what lies outside has the extrapolation's value.
+    """
+    if mode not in ("bilinear", "nearest"):
+        raise node.error(f"mode: wanted bilinear or nearest, got {mode!r}")
+    dtype, count = dtype_of(x), dims_of(boxes)[0]
+    extents = dims_of(x)[2:]
+    targets = node.ints(size, "crop_size")
+    batch = op.reshape(op.astype(numbers, "int64"), shape_expr([count, 1, 1]))
+    ends = [op.squeeze(b, 1) for b in parts(node, boxes, (1, 1, 1, 1))]
+    rows = op.permute_dims(x, (0, 2, 3, 1))
+    rows = node.emit(rows)
+    along, inside = [], None
+    for k, (extent, target) in enumerate(zip(extents, targets)):
+        last = op.reshape(op.shape_to_tensor(shape_expr([simplified(extent - 1)])), ())
+        last = node.emit(last)
+        first, end = (
+            node.emit(op.expand_dims(op.multiply(e, op.astype(last, dtype)), 1)) for e in ends[k::2]
+        )
+        if target > 1:
+            step = op.divide(op.subtract(end, first), const(float(target - 1), dtype))
+            place = op.add(first, op.multiply(op.astype(places(target), dtype), step))
+        else:
+            place = op.multiply(op.add(first, end), const(0.5, dtype))
+        place = node.emit(op.expand_dims(place, 2 - k))
+        seen = op.logical_and(
+            op.greater_equal(place, const(0.0, dtype)), op.less_equal(place, op.astype(last, dtype))
+        )
+        inside = seen if inside is None else op.logical_and(inside, seen)
+        along.append((place, last))
+
+    def taken(*rounding: Any) -> Any:
+        index = [batch]
+        for f, (place, last) in zip(rounding, along):
+            whole = op.astype(f(place), "int64")
+            index.append(op.minimum(op.maximum(whole, const(0, "int64")), last))
+        shape = shape_expr([count, *targets])
+        return op.gather_nd(rows, op.stack(Tuple([op.broadcast_to(i, shape) for i in index]), 3))
+
+    def nearest(place: Any) -> Any:
+        return op.floor(op.add(place, const(0.5, dtype)))
+
+    def between(a: Any, b: Any, axis: int) -> Any:
+        place, _ = along[axis]
+        share = op.expand_dims(op.subtract(place, op.floor(place)), 3)
+        return op.add(a, op.multiply(op.subtract(b, a), share))
+
+    if mode == "nearest":
+        y = taken(nearest, nearest)
+    else:
+        above, below = (
+            between(node.emit(taken(f, op.floor)), taken(f, op.ceil), 1)
+            for f in (op.floor, op.ceil)
+        )
+        y = between(node.emit(above), below, 0)
+    y = op.where(op.expand_dims(inside, 3), y, const(extrapolation_value, dtype))
+    return op.permute_dims(y, (0, 3, 1, 2))
+
+
 # -- normalisations --------------------------------------------------------------------------------
 
 
@@ -645,9 +715,11 @@ def ngram_repeat_block(node: Any, tokens: Any, scores: Any, *, ngram_size: int) 
 @onnx("MurmurHash3", domain=MS)
 def murmur_hash(node: Any, x: Any, *, positive: int = 1, seed: int = 0) -> Any:
     """MurmurHash3_x86_32 of each element's bytes."""
+    if dtype_of(x).is_float:
+        x = op.reinterpret(x, f"int{dtype_of(x).bits}")
     dtype = dtype_of(x)
     if not dtype.is_int or dtype.bits < 32:
-        raise node.error(f"wanted integers of 32 or 64 bits, got {dtype}")
+        raise node.error(f"wanted numbers of 32 or 64 bits, got {dtype}")
 
     def number(value: int) -> Any:
         return const(np.uint32(value))
