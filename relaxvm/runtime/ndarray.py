@@ -403,9 +403,8 @@ def array(
 
     Python floats give float32 (as TVM does), numpy arrays keep their dtype. For bfloat16 and what
     is stored in a byte, a numpy array of uint16 or uint8 is taken as bits and anything else is
-    rounded. For
-    vectors such as "float32x4", the last axis of `data` holds the lanes. Raises VMTypeError if the
-    elements are not numbers.
+    rounded. For vectors such as "float32x4", the last axis of `data` holds the lanes. Raises
+    VMTypeError if the elements are not numbers.
     """
     if isinstance(device, str):
         device = device_of(device)

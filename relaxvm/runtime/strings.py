@@ -68,7 +68,7 @@ def strings_to_numbers(values: np.ndarray, dtype: DataType) -> np.ndarray:
     """
     flat = [_number(text, dtype, i) for i, text in enumerate(values.reshape(-1))]
     whole = dtype.is_int and all(type(n) is int for n in flat)
-    kind = ("uint64" if dtype.kind == "uint" else "int64") if whole else "float64"
+    kind = ("int64" if dtype.is_signed else "uint64") if whole else "float64"
     try:
         return np.array(flat, kind).reshape(values.shape)
     except OverflowError as error:

@@ -4,8 +4,8 @@
 
 An array value is a numpy array; one of bfloat16, which numpy lacks, is a float32 array of values
 that bfloat16 has, one of int4 an int8 array of values that int4 has. Results are rounded, and
-wrapped, to such a type after every operator. A shape is a tuple of
-ints, a scalar a numpy scalar of its dtype, a tuple a tuple.
+wrapped, to such a type after every operator. A shape is a tuple of ints, a scalar a numpy scalar of
+its dtype, a tuple a tuple.
 """
 
 from __future__ import annotations
