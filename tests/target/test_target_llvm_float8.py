@@ -11,7 +11,7 @@ import pytest
 
 import relaxvm as tvm
 from relaxvm import nd, relax, tir
-from relaxvm.base import TIRError, VMTypeError, bits_to_values, values_to_bits
+from relaxvm.base import CodegenError, TIRError, VMTypeError, bits_to_values, values_to_bits
 from relaxvm.base.dtype import SMALL_FLOATS, DataType
 from relaxvm.ir import FloatImm, Var, const, load_json, save_json, structural_equal
 from relaxvm.relax.interp import Evaluator
@@ -278,3 +278,11 @@ def test_bits_are_read_as_another_type(source, to):
         ]
     for got in (vm["main"](data).numpy(), Evaluator(mod)("main", data)):
         np.testing.assert_array_equal(got.astype("f4"), want.astype("f4"))
+
+
+@pytest.mark.parametrize("name", ["int4", "uint2", "float4_e2m1fn"])
+def test_the_target_c_refuses_less_than_a_byte(name):
+    a, b = tir.decl_buffer((4,), "float32", "a"), tir.decl_buffer((4,), name, "b")
+    fn = tir.PrimFunc([a, b], tir.BufferStore(b, tir.Cast(name, a[0]), [0]))
+    with pytest.raises(CodegenError, match=f"C has no values of dtype {name}"):
+        tvm.build(fn, "c")

@@ -84,7 +84,12 @@ def _known(info: StructInfo) -> bool:
     return isinstance(info, TensorStructInfo) and info.dims is not None and info.dtype != "void"
 
 
-def works_on_strings(call: Call) -> bool:
+def lower_of(call: Call) -> Any:
+    """The legalisation of a call of an operator: its own, but of strings that by its meaning."""
+    return lower_by_meaning if _works_on_strings(call) else getattr(call.op, "lower", None)
+
+
+def _works_on_strings(call: Call) -> bool:
     """Whether a call of an operator that computes tensors reads strings, or gives some."""
     if not callable(getattr(call.op, "numpy", None)) or not _tensors(call.struct_info):
         return False

@@ -295,6 +295,7 @@ class Helpers:
 
     def of(self, name: str, dtype: DataType) -> str:
         """The name of the helper `name` for `dtype`."""
+        value_type(dtype)  # raises for what C has no values of
         full = f"{name}_{suffix(dtype)}"
         if full in self._texts:
             return full

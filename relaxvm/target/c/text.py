@@ -66,6 +66,8 @@ def value_type(dtype: DataType) -> str:
     """The C type of a variable that holds one element."""
     if dtype.is_bool:
         return "bool"
+    if dtype.is_byte and dtype.bits < 8:
+        raise CodegenError(f"C has no values of dtype {dtype}; build for llvm, or astype them")
     if dtype.is_int:
         return f"{'' if dtype.is_signed else 'u'}int{dtype.bits}_t"
     if dtype.is_float:

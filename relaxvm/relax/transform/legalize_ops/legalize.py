@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from ....base import PassError, TIRError, add_note
 from ....ir import GlobalVar, IRModule, PassContext, walk
@@ -19,7 +19,7 @@ from ....ir.transform import module_pass
 from ...derive import BaseCheckResult, struct_info_base_check, where
 from ...expr import Call, Function, Tuple, as_relax
 from ...expr_functor import PyExprMutator
-from ...op.lower import lower_by_meaning, works_on_strings
+from ...op.lower import lower_of
 from ...op.record import Missing, Op
 from ...op.sizes import with_symbols
 from ...struct_info import (
@@ -100,8 +100,7 @@ class _Rules:
         op = call.op if isinstance(call, Call) else None
         if not isinstance(op, Op) or op.name in self.skip:
             return None
-        own = lower_by_meaning if works_on_strings(call) else op.lower
-        rule = self.custom.get(op.name, own)
+        rule = self.custom.get(op.name, lower_of(call))
         if callable(rule):
             return rule
         if isinstance(rule, Missing):
@@ -144,9 +143,7 @@ class _Legalizer(PyExprMutator):
             self.builder_.update_func(gv, new)
 
     def visit_call_(self, call: Call) -> Expr:
-        visited = super().visit_call_(call)
-        assert isinstance(visited, Call)
-        call = visited
+        call = cast(Call, super().visit_call_(call))
         rule = self.rules.of(call)
         if rule is None:
             return call
