@@ -578,3 +578,44 @@ def test_damaged_numbered_trees_are_refused(attribute, value, words):
     x = np.zeros((1, 5), "float32")
     with pytest.raises(FrontendError, match=words):
         from_onnx(model("TreeEnsemble", x, version=5, **attributes))
+
+
+# -- trained trees --------------------------------------------------------------------------------
+
+
+def listed(trees, weight):
+    """Attributes of the trees of scikit-learn; `weight` gives the weights of a leaf."""
+    nodes, weights = [], []
+    for number, each in enumerate(trees):
+        tree = each.tree_
+        for node in range(tree.node_count):
+            leaf = tree.children_left[node] < 0
+            links = (0, 0) if leaf else (tree.children_left[node], tree.children_right[node])
+            nodes.append((number, node, max(tree.feature[node], 0), tree.threshold[node],
+                          "LEAF" if leaf else "BRANCH_LEQ", *map(int, links)))  # fmt: skip
+            if leaf:
+                weights += [(number, node, k, w) for k, w in enumerate(weight(tree.value[node]))]
+    names = "treeids nodeids featureids values modes truenodeids falsenodeids".split()
+    attributes = {f"nodes_{n}": list(v) for n, v in zip(names, zip(*nodes))}
+    return attributes, [list(v) for v in zip(*weights)]
+
+
+def test_trained_forests_predict_as_scikit_learn_does():
+    ensemble = pytest.importorskip("sklearn.ensemble", reason="scikit-learn trains the trees")
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((300, 6)).astype("float32")
+    label = (x[:, 0] > 0).astype(int) + (x[:, 1] * x[:, 2] > 0.3)
+    forest = ensemble.RandomForestClassifier(20, random_state=0).fit(x, label)
+    attributes, weights = listed(forest.estimators_, lambda v: v[0] / v[0].sum() / 20)
+    proto = model("TreeEnsembleClassifier", x, outputs=(P.INT64, P.FLOAT), **attributes,
+                  **weighted("class", weights), classlabels_int64s=[0, 1, 2])  # fmt: skip
+    labels, shares = ours(proto, x)
+    np.testing.assert_allclose(shares, forest.predict_proba(x), atol=1e-5)
+    assert np.array_equal(labels, forest.predict(x))
+
+    target = x[:, 0] ** 2 + x[:, 1]
+    boosted = ensemble.GradientBoostingRegressor(random_state=0).fit(x, target)
+    attributes, weights = listed(boosted.estimators_[:, 0], lambda v: 0.1 * v[0])
+    proto = model("TreeEnsembleRegressor", x, n_targets=1, **attributes,
+                  **weighted("target", weights), base_values=[float(target.mean())])  # fmt: skip
+    np.testing.assert_allclose(ours(proto, x)[0][:, 0], boosted.predict(x), atol=1e-4)
