@@ -78,10 +78,22 @@ def test_the_same_input_gives_the_same_text():
 @needs_compiler
 def test_buffers_may_be_called_like_functions_that_the_code_calls(tmp_path):
     functions = {}
-    for name in ("exp", "expf", "max_f32", "to_f16", "add_i32", "div_i64", "sqrt"):
+    for name in (
+        "exp",
+        "expf",
+        "relaxvm_expf",
+        "relaxvm_tanhf",
+        "choose_f32",
+        "max_f32",
+        "to_f16",
+        "add_i32",
+        "div_i64",
+        "sqrt",
+    ):
         a, b = decl_buffer((4,), "float64", name), decl_buffer((4,), "float16", f"{name}_")
         i = Var(name, "int64")
-        value = tir.cast("float16", tir.exp(tir.sqrt(tir.Max(a[i], const(0.5, "float64")))))
+        value = tir.cast("float32", tir.Max(a[i], const(0.5, "float64")))
+        value = tir.cast("float16", tir.exp(tir.tanh(tir.sqrt(value))))
         store = BufferStore(b, value, (tir.truncmod(i * i * i, i),))
         handles = [Var(name, "handle"), Var(name, "handle")]
         loop = For(i, const(0, "int64"), const(4, "int64"), "serial", store)

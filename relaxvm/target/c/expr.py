@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...arith import Analyzer
@@ -48,6 +49,7 @@ from ...ir import (
     Sub,
     Var,
     post_order,
+    walk,
     wrap_int,
 )
 from ...tir import BufferLoad
@@ -75,6 +77,8 @@ MAX_LINES = 200_000
 _LONG = 100
 # What is written again rather than named: a few names and numbers, without calls and memory.
 _SHORT = 24
+# Of nodes.
+_FEW = 64
 _COSTLY = re.compile(r"[\w]\(|[\[?/%]")
 _INDENT = "    "
 _LANE = re.compile(r"\blane\b")
@@ -95,10 +99,12 @@ class ExprEmitter:
     pointers  what the data variables of buffers are in C
 
     unrolled_lines  how many lines the C compiler has when loops are unrolled
+    branches        whether a choice may be a branch; else both values are computed
     """
 
-    def __init__(self, module: ModuleText) -> None:
+    def __init__(self, module: ModuleText, branches: bool = True) -> None:
         self.module = module
+        self.branches = branches
         self.env: dict[Var, Code] = {}
         self.pointers: dict[Var, Pointer] = {}
         self.lines: list[str] = []
@@ -473,12 +479,25 @@ def _short_circuit(g: ExprEmitter, node: And | Or) -> Steps:
 
 def _select(g: ExprEmitter, node: Select) -> Steps:
     condition = yield g.value(node.condition)
-    if node.condition.dtype.lanes > 1:
+    if node.condition.dtype.lanes > 1 or not g.branches or _both_are_cheap(node):
         yes = yield g.value(node.true_value)
         no = yield g.value(node.false_value)
+        if node.dtype in ("float32", "float64"):
+            return g.helper("choose", node.dtype, condition, yes, no)
         return _choice(node.dtype, condition, yes, no)
     code = yield _chosen(g, node.dtype, condition, node.true_value, node.false_value)
     return code
+
+
+def _both_are_cheap(node: Select) -> bool:
+    """Whether both values may be computed: few steps over what the condition reads, too."""
+    if node.dtype not in ("float32", "float64"):
+        return False
+    reads = {id(n) for n in islice(walk(node.condition), _FEW) if isinstance(n, BufferLoad)}
+    sides = [n for side in (node.true_value, node.false_value) for n in islice(walk(side), _FEW)]
+    return len(sides) < _FEW and all(
+        id(n) in reads if isinstance(n, BufferLoad) else not _has_effects(n) for n in sides
+    )
 
 
 def _if_then_else(g: ExprEmitter, node: Call) -> Steps:

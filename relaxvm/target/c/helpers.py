@@ -140,10 +140,34 @@ $T ${F}_to_$S($FT x)
     }
     return ($T)(x >= $HIGH ? $MAX : ($T)x);
 }"""
+_EXTREME = """\
+$T $N_$S($T a, $T b)
+{
+    return choose_$S((a != a) | (a $OP b), a, b);
+}
+#if defined(RELAXVM_SIMD)
+#pragma omp declare reduction($N_$S : $T : omp_out = $N_$S(omp_out, omp_in)) \\
+    initializer(omp_priv = $ENDINFINITY)
+#endif"""
 _FLOATS: dict[str, str] = {
+    # Without a branch: loops of it become vectors.
+    "choose": """\
+$T choose_$S(bool first, $T a, $T b)
+{
+    const $B take = ($B)0 - ($B)first;
+    $B x, y;
+    memcpy(&x, &a, sizeof x);
+    memcpy(&y, &b, sizeof y);
+    x = (x & take) | (y & ~take);
+    memcpy(&a, &x, sizeof a);
+    return a;
+}""",
     # NaN if either is NaN.
-    "min": "$T min_$S($T a, $T b)\n{\n    return isnan(a) || a < b ? a : b;\n}",
-    "max": "$T max_$S($T a, $T b)\n{\n    return isnan(a) || a > b ? a : b;\n}",
+    "min": _EXTREME.replace("$N", "min").replace("$OP", "<").replace("$END", ""),
+    "max": _EXTREME.replace("$N", "max").replace("$OP", ">").replace("$END", "-"),
+    # The same for a value that waits for the one before it.
+    "min_so_far": "$T min_so_far_$S($T a, $T b)\n{\n    return isnan(a) || a < b ? a : b;\n}",
+    "max_so_far": "$T max_so_far_$S($T a, $T b)\n{\n    return isnan(a) || a > b ? a : b;\n}",
     # GCC takes the square root by itself, also of minus infinity, whose power is plus infinity.
     "pow": """\
 $T pow_$S($T x, $T y)
@@ -305,6 +329,8 @@ class Helpers:
             if dtype.bits < 32:
                 for part in ("to", "from"):
                     self.of(part, dtype)
+            if name in ("min", "max"):
+                self.of("choose", dtype)
             table = _FLOATS
         else:
             table = _INTEGERS | (_SIGNED if dtype.is_signed else _UNSIGNED)
@@ -329,6 +355,14 @@ class Helpers:
         names = {"T": element, "S": element.removesuffix("_t"), "BYTES": str(size)}
         template = _LOAD if name == "load" else _STORE
         return self._add(f"{name}_{names['S']}", Template(template), names)
+
+    def define(self, full: str, text: str) -> None:
+        """Add a function, after those that it calls."""
+        self._texts.setdefault(full, text)
+
+    def has(self, full: str) -> bool:
+        """Whether there is a function of that name."""
+        return full in self._texts
 
     def _eight_bits(self, name: str, dtype: DataType) -> str:
         full = f"{name}_{suffix(dtype)}"
@@ -362,6 +396,7 @@ def _names(dtype: DataType) -> dict[str, str]:
         names["MAX"] = constant(int(dtype.max_value), dtype).text
     elif dtype.is_float:
         names["F"] = "" if dtype.bits == 64 else "f"
+        names["B"] = "uint64_t" if dtype.bits == 64 else "uint32_t"
         names["HALF"], names["ZERO"] = (constant(v, dtype).text for v in (0.5, 0.0))
     return names
 

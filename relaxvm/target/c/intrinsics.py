@@ -42,6 +42,8 @@ _UNARY = (
     "exp exp2 log log2 log10 sqrt sin cos log1p expm1 tanh erf erfc tan asin acos atan sinh cosh "
     "asinh acosh atanh"
 ).split()
+# Of float, as functions of their own, which loops can be vectors of.
+_FORMULAS = frozenset(("exp", "exp2", "log", "tanh", "erf"))
 _BINARY = "atan2 hypot fmod copysign".split()
 _ROUNDING = {
     "floor": "floor",
@@ -87,7 +89,10 @@ def _library(g: ExprEmitter, dtype: DataType, name: str, *args: Code) -> Code:
 @_emitter(*_UNARY, *_BINARY, "fma")
 def _of_library(g: ExprEmitter, call: Call, args: list[Code]) -> Code:
     _need(call, call.dtype.is_float)
-    return _library(g, call.dtype, call_name(call), *args)
+    name = call_name(call)
+    if name in _FORMULAS and call.dtype.bits < 64:
+        return g.rounded(call.dtype, Code(f"{g.module.formula(name)}({args[0].text})"))
+    return _library(g, call.dtype, name, *args)
 
 
 @_emitter("pow")

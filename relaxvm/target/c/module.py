@@ -15,8 +15,9 @@ import numpy as np
 
 from ...arith import ConstIntBound
 from ...base import CodegenError, DataType, NameSupply, run_steps
-from ...ir import Call, GlobalVar, IRModule, PrimExpr, Var
+from ...ir import Call, GlobalVar, IRModule, PrimExpr, Var, call_intrinsic
 from ...tir import Buffer
+from ...tir.transform import lower_intrinsics
 from ..llvm.codegen import Definition, Generator, callee_symbols
 from ..llvm.signature import Parameter
 from ..llvm.stmt import constant_bytes
@@ -65,6 +66,15 @@ _HINTS = {
 #define RELAXVM_VECTOR
 #endif
 """,
+    "RELAXVM_REDUCE": """
+/* A loop whose results are added up, or compared, in any order. */
+#define RELAXVM_REDUCE_PRAGMA(text) _Pragma(#text)
+#if defined(RELAXVM_SIMD)
+#define RELAXVM_REDUCE(by, ...) RELAXVM_REDUCE_PRAGMA(omp simd reduction(by : __VA_ARGS__))
+#else
+#define RELAXVM_REDUCE(by, ...)
+#endif
+""",
     "RELAXVM_UNROLL": """
 #define RELAXVM_PRAGMA(text) _Pragma(#text)
 #if defined(RELAXVM_SIMD) && defined(__clang__)
@@ -101,6 +111,20 @@ class ModuleText:
         """The number of the assertion `message`."""
         assert self._generator is not None
         return self._generator.failure(message)
+
+    def formula(self, name: str) -> str:
+        """The helper that computes the function `name` of floats, as `tir/math.py` writes it."""
+        full = f"relaxvm_{name}f"
+        if not self.helpers.has(full):
+            x = Var("x", "float32")
+            written = lower_intrinsics(call_intrinsic(name, x), formulas=True)
+            g = ExprEmitter(self, branches=False)
+            g.env[x] = Code(g.name("x"))
+            g.forget(written)
+            result = run_steps(g.value(written))
+            lines = "\n".join([*g.lines, f"    return {result.text};"])
+            self.helpers.define(full, f"float {full}(float x)\n{{\n{lines}\n}}")
+        return full
 
     def declare(self, name: str, result: str, types: Sequence[str]) -> None:
         """Declare a C function. Raises CodegenError if it is used with two signatures."""

@@ -11,7 +11,22 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from ...base import UNKNOWN, CodegenError, DataType, Steps, run_steps
-from ...ir import Call, IntImm, Intrinsic, PrimExpr, Range, StringImm, Var, const, is_const, walk
+from ...ir import (
+    Add,
+    Call,
+    Cast,
+    IntImm,
+    Intrinsic,
+    Max,
+    Min,
+    PrimExpr,
+    Range,
+    StringImm,
+    Var,
+    const,
+    is_const,
+    walk,
+)
 from ...tir import (
     Allocate,
     AllocateConst,
@@ -42,6 +57,10 @@ _SMALL_BYTES = 64
 # Of lines.
 MOST_UNROLLED = 2000
 MOST_BYTES = 1 << 62
+_FLOATS = ("float32", "float64")
+# Totals of fewer rounds, and least and greatest values, are not worth the joining of their parts.
+_LEAST_LANES, _LEAST_JOINED = 16, 128
+_IN_VECTORS = (BufferStore, SeqStmt, LetStmt)
 _RET = Intrinsic.get("tir.ret")
 _WRITTEN_OUT = ("RELAXVM_VECTOR", "RELAXVM_UNROLL")
 _OUT_OF_MEMORY = "out of memory for a local buffer"
@@ -65,6 +84,7 @@ class KernelEmitter(ExprEmitter):
         self._frees = False
         self._stack_left = STACK_BYTES
         self._noalias = bool(fn.get_attr("tir.noalias", False))
+        self._reassociates = bool(fn.get_attr("tir.reassociate", False))
         self._read_only: set[Var] = set()
         self._statement: Stmt = fn.body
 
@@ -240,8 +260,18 @@ class KernelEmitter(ExprEmitter):
             sum_ = f"({kind})(({unsigned}){first.within(UNARY)} + ({unsigned}){step})"
             self.emit(f"const {kind} {name} = {sum_};")
         inside = len(self.lines)
+        totals = []
         with self._bound(var, Code(name)):
             yield self._steps(stmt.body)
+            written = len(self.lines)
+            for store in _totals(stmt) if self._noalias else ():
+                self.forget()
+                index = yield self.value(store.indices[0])
+                access = self.load(store.buffer.dtype, store.buffer.data, index)
+                totals.append((access.text, store))
+            if len(self.lines) != written:  # no plain place
+                totals = []
+                del self.lines[written:]
         self.release(name)
         self.close()
         # Threads and lanes cannot leave the function, nor have slots of their own for memory.
@@ -251,6 +281,46 @@ class KernelEmitter(ExprEmitter):
             if hint:
                 indent = self.lines[place][: -len(self.lines[place].lstrip())]
                 self.lines.insert(place, f"{indent}{hint}")
+            elif totals:
+                short = extent.number is not None and extent.number < _LEAST_JOINED
+                self._reduce(place, inside, totals, short)
+
+    def _reduce(
+        self, place: int, inside: int, totals: list[tuple[str, BufferStore]], short: bool
+    ) -> None:
+        """Let the loop whose lines begin at `place` keep its totals in variables, so that the C
+        compiler may compute parts of them beside each other; not if it is `short`.
+        """
+        operators = {self._joined_by(store) for _, store in totals}
+        body = self.lines[inside:-1]
+        counts = [sum(line.count(access) for line in body) for access, _ in totals]
+        if len(operators) != 1 or "" in operators or inside != place + 1 or {*counts} != {2}:
+            return
+        by = operators.pop()
+        if short and by != "+":
+            chained = self.module.helpers.of(f"{by[:3]}_so_far", totals[0][1].buffer.dtype)
+            self.lines[inside:-1] = [
+                line.replace(by, chained) if any(access in line for access, _ in totals) else line
+                for line in body
+            ]
+            return
+        indent = self.lines[place][: -len(self.lines[place].lstrip())]
+        names = [self.name("total") for _ in totals]
+        before, after = [], []
+        for name, (access, store) in zip(names, totals):
+            body = [line.replace(access, name) for line in body]
+            before.append(f"{indent}{value_type(store.buffer.dtype)} {name} = {access};")
+            after.append(f"{indent}{access} = {name};")
+        before.append(f"{indent}RELAXVM_REDUCE({by}, {', '.join(names)})")
+        self.lines[place:] = [*before, self.lines[place], *body, self.lines[-1], *after]
+
+    def _joined_by(self, store: BufferStore) -> str:
+        """How OpenMP joins parts of a total; "" if its terms stay in order."""
+        if isinstance(store.value, Add):
+            return "+" if self._reassociates else ""
+        return self.module.helpers.of(
+            "max" if isinstance(store.value, Max) else "min", store.buffer.dtype
+        )
 
     def _hint(self, loop: For, body: list[str], size: int, count: int | None) -> str:
         """What the C compiler is told of a loop of `count` iterations with this body, of which
@@ -399,6 +469,45 @@ class KernelEmitter(ExprEmitter):
         yield self._steps(stmt.body)
         self._read_only.discard(stmt.buffer_var)
         del self.pointers[stmt.buffer_var]
+
+
+def _totals(loop: For) -> list[BufferStore]:
+    """The sums, and least and greatest values, that a loop computes in one element each; none if
+    something else in it depends on the order of its rounds.
+    """
+    var, totals = loop.loop_var, []
+    nodes = list(walk(loop.body))
+    stores = [n for n in nodes if isinstance(n, BufferStore)]
+    loads = [n for n in nodes if isinstance(n, BufferLoad)]
+    others = [n for n in nodes if isinstance(n, Stmt) and not isinstance(n, _IN_VECTORS)]
+    calls = [n for n in nodes if isinstance(n, Call)]
+    pure = all(getattr(n.op, "effect", "opaque") == "pure" for n in calls)
+    short = isinstance(loop.extent, IntImm) and loop.extent.value < _LEAST_LANES
+    if loop.kind != ForKind.SERIAL or short or others or not pure:
+        return []
+    for store in stores:
+        (index,), value, buffer = store.indices, store.value, store.buffer
+        reads = [n for n in loads if n.buffer.data is buffer.data]
+        writes = [n for n in stores if n.buffer.data is buffer.data]
+        if index.dtype.lanes != 1 or len(writes) != 1:
+            return []
+        if not any(n is var or isinstance(n, BufferLoad) for n in walk(index)):
+            sides = (value.a, value.b) if isinstance(value, (Add, Max, Min)) else ()
+            mine = len(reads) == 1 and any(reads[0] is side for side in sides)
+            if not mine or reads[0].indices != store.indices or str(buffer.dtype) not in _FLOATS:
+                return []
+            totals.append(store)
+        elif not _next_to_each_other(index, var) or any(n.indices != store.indices for n in reads):
+            return []
+    return totals
+
+
+def _next_to_each_other(index: PrimExpr, var: Var) -> bool:
+    """Whether an index grows by 1 from round to round."""
+    if isinstance(index, Add):
+        first, second = (any(n is var for n in walk(each)) for each in (index.a, index.b))
+        return first != second and _next_to_each_other(index.a if first else index.b, var)
+    return (index.value if isinstance(index, Cast) else index) is var
 
 
 def _sum(first: Code, extent: Code) -> Code:
