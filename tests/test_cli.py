@@ -1,5 +1,6 @@
 """The command `relaxvm`, as users call it: what it prints and writes, and its exit codes."""
 
+import html.parser
 import json
 import pathlib
 import runpy
@@ -171,6 +172,50 @@ def test_profile_tells_kernels_and_nodes_and_writes_a_trace(relaxvm, tmp_path):
     code, out, _ = relaxvm("profile", "m.onnx", "--runs", "1")
     assert code == 0
     assert "product (MatMul) + middle (Relu)" in out
+
+
+class Page(html.parser.HTMLParser):
+    """Tags that are open, anchors, links to them, and texts."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.anchors, self.links, self.text, self.shapes = [], [], [], "", 0
+
+    def handle_starttag(self, tag, attrs):
+        named = dict(attrs)
+        self.anchors += [named["id"]] if "id" in named else []
+        self.links += [named["href"]] if "href" in named else []
+        self.shapes += tag == "rect"
+        assert "src" not in named
+        if tag != "meta":
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_a_page_leads_from_nodes_to_instructions_kernels_and_machine_code(relaxvm, tmp_path):
+    for command in ("inspect", "profile"):
+        path = tmp_path / f"{command}.html"
+        code, _, err = relaxvm(command, "m.onnx", "--shape", "x=2x4", "--html", path)
+        assert code == 0, err
+        page = Page()
+        page.feed(path.read_text(encoding="utf-8"))
+        assert page.open == []
+        assert len(page.anchors) == len(set(page.anchors))
+        assert page.links
+        assert {link.removeprefix("#") for link in page.links} <= set(page.anchors)
+        assert page.shapes > 0
+        for text in ("product (MatMul) + middle (Relu) + last (Exp)", "T.prim_func", "define ",
+                     "relaxvm_inner_", "FuseOps:", "24 bytes"):  # fmt: skip
+            assert text in page.text, text
+        assert (" us" in page.text) is (command == "profile")
+    code, _, err = relaxvm("inspect", "m.rvm", "--html", tmp_path / "program.html")
+    assert code == 0, err
+    assert relaxvm("inspect", "m.rvm", "--html", tmp_path / "no" / "p.html")[0] == 1
 
 
 def test_ops_lists_what_is_imported(relaxvm):

@@ -6,10 +6,11 @@ import argparse
 import collections
 from typing import Any
 
-from ..runtime import Executable, VirtualMachine, cpu
+from ..runtime import Executable, VirtualMachine, cpu, write_atomically
 from .compile import facts_of
 from .console import Console, size_text
 from .models import add_build_options, add_model, opened
+from .page import page
 from .stages import Stages, nodes_of_instructions
 
 HELP = "show what is in a model or a program"
@@ -29,6 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--decisions", action="store_true", help="what passes did, and why not more"
     )
+    parser.add_argument("--html", metavar="FILE", help="write all of it as one page")
     add_build_options(parser)
 
 
@@ -46,6 +48,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     provenance = program.provenance
     facts["made by"] = f"{provenance.producer} {provenance.version}, target {provenance.target}"
     facts["passes"] = ", ".join(dict.fromkeys(provenance.passes))
+    if arguments.html:
+        with console.stage("page"):
+            text = page(arguments.model, program, facts, stages)
+            write_atomically(arguments.html, [text.encode()])
     console.table(("what", ""), list(facts.items()), left=2)
     plain: dict[str, Any] = {**facts, "passes": list(provenance.passes)}
     plain["functions"] = _functions(program, console)

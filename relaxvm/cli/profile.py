@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from ..runtime import VirtualMachine, cpu
+from ..runtime import VirtualMachine, cpu, write_atomically
+from .compile import facts_of
 from .console import Console
 from .inputs import add_input_options, inputs_of
 from .models import add_build_options, add_model, opened
+from .page import page
 from .stages import Stages, nodes_of_instructions
 
 HELP = "tell where the time of a run goes, by kernel and by node of the model"
@@ -26,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--runs", type=int, default=5, help="the fastest of so many; 5")
     parser.add_argument("--top", type=int, default=20, help="rows of each table; 20")
     parser.add_argument("--trace", metavar="FILE", help="write every call as a trace for Perfetto")
+    parser.add_argument(
+        "--html", metavar="FILE", help="write the times into one page, as inspect's"
+    )
     add_build_options(parser)
 
 
@@ -65,6 +70,10 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.trace:
         report.save_trace(arguments.trace)
         console.note(f"{arguments.trace}: open it in ui.perfetto.dev")
+    if arguments.html:
+        times = {(r.function, r.instruction): r.mean_ns / 1e3 for r in report.instructions}
+        text = page(arguments.model, program, facts_of(program), stages, times)
+        write_atomically(arguments.html, [text.encode()])
     plain = report.to_plain()
     plain["nodes"] = [{"nodes": label, **row.to_plain()} for label, row in by_node]
     console.result(plain)

@@ -49,6 +49,7 @@ from .device import device as device
 from .device import device_kind as device_kind
 from .device import device_name as device_name
 from .device import enabled as enabled
+from .disasm import instruction_text as instruction_text
 from .disk_cache import DiskCache as DiskCache
 from .executable import Executable as Executable
 from .executable import load as load

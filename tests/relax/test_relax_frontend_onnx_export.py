@@ -81,9 +81,6 @@ BEYOND = {
     "bernoulli": "random numbers of onnx.reference",
     "averagepool_2d_ceil_last_window": "onnx infers a window that begins behind the data",
     "averagepool_3d_dilations_large_count_include_pad_is_1_ceil_mode": "the same",
-    "celu_float16": "ONNX has Celu of float32 alone",
-    "celu_bfloat16": "ONNX has Celu of float32 alone",
-    "einsum_transpose_bfloat16": "ONNX has no Einsum of bfloat16",
     "maxpool_2d_same_upper": "onnx.reference is wrong about pads on one side",
 }
 
@@ -99,6 +96,11 @@ def round_trip_of(test):
         proto = exported(mod)
     except (OpNotImplemented, FrontendError) as error:
         return f"refused: {error}"
+    except onnx.shape_inference.InferenceError as error:
+        # Ours take more types than ONNX's: Celu of float16, Einsum of bfloat16.
+        if "has unsupported type" in str(error):
+            return "types that ONNX's operator does not take"
+        raise
     for inputs, outputs in test.data_sets(model):
         if all(hasattr(x, "dtype") for x in inputs):
             from onnx.backend.test.runner import Runner
