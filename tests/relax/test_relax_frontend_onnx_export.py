@@ -102,7 +102,7 @@ def round_trip_of(test):
             return "types that ONNX's operator does not take"
         raise
     for inputs, outputs in test.data_sets(model):
-        if all(hasattr(x, "dtype") for x in inputs):
+        if all(hasattr(x, "dtype") for x in (*inputs, *outputs)):
             from onnx.backend.test.runner import Runner
 
             got = reference(proto, *inputs)
