@@ -8,7 +8,6 @@ import onnx
 import pytest
 
 import relaxvm
-from relaxvm.base import OpNotImplemented
 
 BENCH = pathlib.Path(__file__).parents[1] / "bench"
 
@@ -47,10 +46,7 @@ def test_every_model_is_tested(models):
 @pytest.mark.parametrize(
     "name", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
 )
-def test_a_model_gives_what_onnxruntime_gives(models, name, request):
-    if name == "trees":
-        reason = "while ai.onnx.ml has no tree ensembles"
-        request.applymarker(pytest.mark.xfail(raises=OpNotImplemented, reason=reason))
+def test_a_model_gives_what_onnxruntime_gives(models, name):
     ort = pytest.importorskip("onnxruntime", reason="compares with it where it is installed")
     proto = models.model(name, "small")
     onnx.checker.check_model(proto, full_check=True)
