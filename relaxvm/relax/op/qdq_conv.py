@@ -17,6 +17,7 @@ from ..rules import LowerBuilder
 from ..struct_info import Expr, StructInfo, TensorStructInfo
 from .infer import FLOAT, INTEGER, shaped, tensor
 from .lower import call_te
+from .nn.conv import conv2d
 from .nn.window import padding_of, spread, te_pad
 from .quant_params import (
     BYTES,
@@ -136,29 +137,15 @@ def _in_layout(sums: te.Tensor, layout: str, f: Callable[..., PrimExpr]) -> te.T
 
 def _np_conv(x: Any, w: Any, zx: Any, zw: Any, attrs: Any) -> np.ndarray:
     """The int32 sums, in NCHW."""
-    x = np.transpose(x, _order(attrs["data_layout"], "NCHW", "data_layout")).astype("int32")
-    w = np.transpose(w, _order(attrs["kernel_layout"], "OIHW", "kernel_layout")).astype("int32")
-    x = x if zx is None else x - quant_values(zx, 4, 1).astype("int32")
-    w = w if zw is None else w - quant_values(zw, 4, 0).astype("int32")
-    strides = spread(attrs["strides"], 2, "strides")
-    top, left, bottom, right = padding_of(attrs["padding"], 2)
-    dilation = spread(attrs["dilation"], 2, "dilation")
-    x = np.pad(x, ((0, 0), (0, 0), (top, bottom), (left, right)))
-    groups, (o, c, r, s) = attrs["groups"], w.shape
-    room = x.shape[2] - (r - 1) * dilation[0] - 1, x.shape[3] - (s - 1) * dilation[1] - 1
-    if min(room) < 0:
-        raise VMValueError(f"the window {r, s} does not fit the padded data {x.shape[2:]}")
-    rows, columns = (n // by + 1 for n, by in zip(room, strides))
-    sums = np.zeros((x.shape[0], o, rows, columns), "int32")
-    for g in range(groups):
-        part = x[:, g * c : (g + 1) * c]
-        own = slice(g * (o // groups), (g + 1) * (o // groups))
-        for i in range(r):
-            for j in range(s):
-                y, z = i * dilation[0], j * dilation[1]
-                seen = part[:, :, y : y + (rows - 1) * strides[0] + 1 : strides[0]]
-                seen = seen[:, :, :, z : z + (columns - 1) * strides[1] + 1 : strides[1]]
-                sums[:, own] += np.einsum("nchw,oc->nohw", seen, w[own, :, i, j])
+    outputs = attrs["kernel_layout"].index("O")
+    x, w = (
+        v.astype("int32") - (0 if z is None else quant_values(z, 4, axis).astype("int32"))
+        for v, z, axis in ((x, zx, 1), (w, zw, outputs))
+    )
+    sums: np.ndarray = conv2d.op.numpy(x, w, **attrs, out_layout="NCHW", out_dtype=None)
+    if 0 in sums.shape[2:]:
+        where = f"the data {x.shape}, padded {attrs['padding']}"
+        raise VMValueError(f"the window of {w.shape} does not fit {where}")
     return sums
 
 

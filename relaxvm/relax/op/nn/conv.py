@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ....base import DataType, StructInfoError
+from ....base import DataType, StructInfoError, VMValueError
 from ....ir import EQ, GE, LT, FloorDiv, FloorMod, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
@@ -27,7 +27,7 @@ from ..faces import prepared
 from ..infer import NUMBER, dtype_of, known_sizes, shaped, tensor, tensor_of
 from ..lower import rounded, te_lower, wide_dtype
 from ..meaning import value_dtype
-from ..record import op
+from ..record import Operator, op
 from ..sizes import want_equal, want_multiple
 from .layout import Layout, layout_of
 from .window import (
@@ -324,6 +324,8 @@ def _numpy_conv(conv: _Conv, x: np.ndarray, w: np.ndarray) -> np.ndarray:
         (n - (k - 1) * d - 1) // s + 1
         for n, k, s, d in zip(x.shape[2:], kernel, conv.strides, conv.dilation)
     ]
+    if min(size) < 0:
+        raise VMValueError(f"the window {kernel} does not fit the padded data {x.shape[2:]}")
     x = x.reshape(x.shape[0], groups, w.shape[1], *x.shape[2:])
     w = w.reshape(groups, w.shape[0] // groups, *w.shape[1:])
     result = np.zeros((x.shape[0], groups, w.shape[1], *size), x.dtype)
@@ -483,7 +485,7 @@ def _words(ndim: int) -> dict[str, Any]:
     }
 
 
-def _convolution(ndim: int) -> Callable[..., Call]:
+def _convolution(ndim: int) -> Operator[...]:
     name, spatial = f"conv{ndim}d", SPATIAL[ndim]
 
     @prepared(lambda values: _settings(ndim, values))
@@ -511,7 +513,7 @@ def _convolution(ndim: int) -> Callable[..., Call]:
     return build
 
 
-def _transposed(ndim: int) -> Callable[..., Call]:
+def _transposed(ndim: int) -> Operator[...]:
     name, spatial = f"conv{ndim}d_transpose", SPATIAL[ndim]
 
     @prepared(lambda values: _settings(ndim, values))
