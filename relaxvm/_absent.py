@@ -211,6 +211,9 @@ ABSENT: dict[str, dict[str, str]] = {
     "`relax.analysis.graph_calls` says which functions call which": {
         "relay.analysis": "CallGraph",
     },
+    "layers are found when they are calibrated: `relay.quantize.calibrate`, then `realize`": {
+        "relay.quantize": "annotate partition",
+    },
     "loops are scheduled by `tir.Schedule` over `te.create_prim_func`": {
         "te": "create_schedule",
         "topi": "arm_cpu cuda generic generic_topi hexagon x86",

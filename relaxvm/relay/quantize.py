@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..base import PassError
+from ..base import PassError, submodules
 from ..ir import IRModule, PassContext
 from ..ir.transform import Pass, module_pass
 from ..quantize import QConfig as QConfig
@@ -100,3 +100,6 @@ def quantize(
     """`relaxvm.quantize.quantize` under the current `qconfig`, or Relay's defaults."""
     with current_qconfig():
         return _quantize(typed(taken_module(mod, params)), dataset=dataset)
+
+
+__getattr__ = submodules(__name__)

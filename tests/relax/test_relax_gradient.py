@@ -250,3 +250,11 @@ class Module:
 def test_tuples_in_tuples_are_read_twice_and_hold_what_has_no_gradient(choice):
     mod = relax.transform.Normalize()(from_source(TUPLES))
     check(mod, np.array(choice), np.array([1, 2, 3]), *arrays((3,), (3,)))
+
+
+def test_a_tensor_of_unknown_rank_has_no_gradient():
+    x = relax.Var("x", relax.TensorStructInfo(dtype="float32"))
+    main = relax.Function([x], relax.op.sum(x))
+    mod = relax.transform.Normalize()(tvm.IRModule({"main": main}))
+    with pytest.raises(PassError, match=r"Gradient: gv: sum: .* a tensor of known rank"):
+        relax.transform.Gradient("main")(mod)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...base import PassError
+from ...base import PassError, StructInfoError
 from ...ir import GlobalVar, IRModule, PassContext, walk
 from ...ir.transform import module_pass
 from ..derive import where
@@ -237,7 +237,10 @@ class _Backwards:
                 f"Gradient: {name_of(op)} ({b.var.name_hint}) is not differentiated: {why}"
                 f"{where(call.span)}"
             )
-        return rule(ops, call, b.var, self.bound(b.var, gradient))
+        try:
+            return rule(ops, call, b.var, self.bound(b.var, gradient))
+        except StructInfoError as error:
+            raise PassError(f"Gradient: {b.var.name_hint}: {error}{where(call.span)}") from error
 
     def branches(self, b: Binding, value: If, gradient: Expr) -> None:
         """Of a choice: the gradients of what its branches read, by the same choice."""
