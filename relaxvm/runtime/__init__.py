@@ -14,6 +14,7 @@ from ..base import submodules as _submodules
 from . import bytecode as bytecode
 from . import dims as dims
 from . import frame as frame
+from . import library_linalg as library_linalg
 from . import library_vision as library_vision
 from . import locks as locks
 from . import native as native
@@ -162,8 +163,8 @@ _LATER = {
 __getattr__ = _submodules(
     __name__,
     _LATER,
-    "bytecode dims frame graph_json library_vision locks native ops outputs pyabi result_memory "
-    "sinfo trust vm",
+    "bytecode dims frame graph_json library_linalg library_vision locks native ops outputs pyabi "
+    "result_memory sinfo trust vm",
 )
 
 String = str

@@ -5,6 +5,8 @@ What they compute is also what the operators of `relax.op.vision` mean.
 
 from __future__ import annotations
 
+import io
+import warnings
 from typing import Any
 
 import numpy as np
@@ -161,6 +163,49 @@ def combined_non_max_suppression(
     )
     for out, value in zip(outs, kept):
         fill(out, value, "combined_non_max_suppression")
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+# What ONNX's ImageDecoder names.
+_FORMATS = ("BMP", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
+_PIXELS = {"RGB": "RGB", "BGR": "RGB", "Grayscale": "L"}
+
+
+def decode_values(data: np.ndarray, pixels: str) -> np.ndarray:
+    """uint8 [height, width, 3 or 1]: the picture that the bytes of a file hold.
+
+    Raises VMValueError for what is no picture, or if Pillow is not installed.
+    """
+    try:
+        from PIL import Image
+    except ImportError:
+        raise VMValueError(
+            "image.decode: reading pictures needs Pillow: pip install relaxvm[images]"
+        ) from None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(io.BytesIO(data.tobytes()), formats=_FORMATS) as picture:
+                values = np.asarray(picture.convert(_PIXELS[pixels]))
+    except MemoryError:
+        raise
+    except Exception as error:  # decoders raise whatever they like
+        raise VMValueError(f"image.decode: {type(error).__name__}: {error}") from error
+    values = values.reshape(*values.shape[:2], -1)
+    return np.ascontiguousarray(values[:, :, ::-1] if pixels == "BGR" else values)
+
+
+@library("decode_image")
+def decode_image(data: Any, pixels: Any) -> NDArray:
+    """`decode_values` of a vector of bytes."""
+    values = values_of(data, "image.decode: data")
+    if values.ndim != 1 or values.dtype != np.uint8 or pixels not in _PIXELS:
+        raise VMValueError(
+            f"image.decode: wanted a vector of uint8 and one of {', '.join(_PIXELS)}, got "
+            f"{values.shape} of {values.dtype} and {pixels!r}"
+        )
+    return result_of(decode_values(values, pixels))
 
 
 # -- regions --------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from relaxvm import relax
-from relaxvm.base import FrontendError
+from relaxvm.base import FrontendError, RelaxvmError
 from relaxvm.relax.frontend.onnx import NeedsConstant, from_onnx
 from relaxvm.relax.interp import Evaluator
 from relaxvm.runtime import VirtualMachine, cpu
@@ -117,6 +117,34 @@ def test_unpooling_puts_back_what_pooling_took():
     inputs = {"v": values, "i": places}
     want = np.where(np.isin(np.arange(x.size).reshape(x.shape), places), x, 0)
     close("MaxUnpool", inputs, [want], kernel_shape=[2, 2], strides=[2, 2], build=True)
+
+
+def test_windows_may_deform_over_sizes_that_are_not_known():
+    x, w, o = numbers(1, 2, 5, 5), numbers(2, 2, 2, 2, seed=1), numbers(1, 8, 4, 4, seed=2)
+    close("DeformConv", {"x": x, "w": w, "o": o}, known="w", kernel_shape=[2, 2], rtol=1e-4)
+
+
+def test_columns_become_images_of_a_size_that_is_known_late():
+    inputs = {"x": numbers(1, 8, 12), "i": np.int64([4, 5]), "b": np.int64([2, 2])}
+    model, given = single("Col2Im", inputs, known="b", symbolic=False)
+    mod = from_onnx(model)
+    want = Evaluator(from_onnx(single("Col2Im", inputs, known="bi")[0]))("main", inputs["x"])
+    np.testing.assert_array_equal(Evaluator(mod)("main", *given.values()), want)
+    with pytest.raises(RelaxvmError):
+        Evaluator(mod)("main", inputs["x"], np.int64([4, 4]))
+
+
+# -- signals ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("inverse", [0, 1])
+def test_a_transform_takes_its_length_from_an_input(inverse):
+    inputs = {"x": numbers(2, 7, 2), "n": np.int64(5)}
+    model, given = single("DFT", inputs, symbolic=False, axis=1, opset=17, inverse=inverse)
+    got = Evaluator(from_onnx(model))("main", *given.values())
+    numbers_of = inputs["x"][..., 0] + 1j * inputs["x"][..., 1]
+    want = (np.fft.ifft if inverse else np.fft.fft)(numbers_of, 5, 1)
+    np.testing.assert_allclose(got[..., 0] + 1j * got[..., 1], want, rtol=1e-4, atol=1e-5)
 
 
 # -- detection and caches --------------------------------------------------------------------------

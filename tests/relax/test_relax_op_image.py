@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 from op_table import NUMBERS, Case, Sh, T, check, check_errors, check_gradients, thinned
 
-from relaxvm import relax
+from relaxvm import relax, tir
+from relaxvm.base import VMValueError
 from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
+from relaxvm.runtime import VirtualMachine, cpu
 
 resize, resize2d, grid_sample = R.image.resize, R.image.resize2d, R.image.grid_sample
 MODES = (
@@ -151,6 +155,20 @@ CASES = [
         for align in (False, True)
     ),
     Case(grid_sample, T(1, "m", "k", 2), grid(1, "n", "m"), layout="NHWC", count=16),
+    *(
+        Case(
+            grid_sample,
+            T(1, 2, 3, "k", 4),
+            T(1, 2, 3, "m", 3, low=-1.3, high=1.3),
+            method=method,
+            layout="NCDHW",
+            padding_mode=padding,
+            count=64,
+        )
+        for method, padding in (("bilinear", "zeros"), ("nearest", "border"), ("bicubic", "zeros"))
+    ),
+    Case(grid_sample, T(1, 2, 3, 4), T(1, "n", 3, 2, low=-1, high=4), in_pixels=True, count=16),
+    Case(grid_sample, T("n", 2, "zero", "m", 3), T("n", 2, 2, 2, 3), layout="NCDHW"),
     Case(grid_sample, T(1, 2, 1, 1), grid(1, 2, 3), padding_mode="reflection", align_corners=True),
     Case(grid_sample, T(1, 2, "zero", 3), grid(1, 2, 3)),
     Case(
@@ -193,6 +211,26 @@ BACKWARDS = [
     Case(BACKWARD, T(1, 2, "m", 2), T(1, 3, "k", 2), grid(1, 2, "m"), layout="NHWC", count=16),
     Case(BACKWARD, T(1, 1, 2, 2), T(1, 1, 3, 3), T(1, 2, 2, 2, dtype="float16"), count=16),
     Case(BACKWARD, T(1, 1, 2, 2), T(1, 1, "zero", 3), grid(1, 2, 2)),
+    *(
+        Case(
+            BACKWARD,
+            T(1, 2, 2, 3, "m"),
+            T(1, 2, 3, "k", 4),
+            T(1, 2, 3, "m", 3, low=-1.3, high=1.3),
+            layout="NCDHW",
+            method=method,
+            count=64,
+        )
+        for method in ("bilinear", "nearest")
+    ),
+    Case(
+        BACKWARD,
+        T(1, 1, 2, 2),
+        T(1, 1, 3, 3),
+        T(1, 2, 2, 2, low=0, high=2),
+        in_pixels=True,
+        count=16,
+    ),
     Case(BACKWARD, T(0, 1, 2, 2), T(0, 1, 2, 3), grid(0, 2, 2)),
 ]
 RESIZE = R.grad.resize2d_backward
@@ -318,6 +356,25 @@ def test_places_beyond_all_numbers_are_the_outermost_pixels():
     assert outside.ravel().tolist() == [0.0, 0.0, 0.0]
 
 
+def test_a_file_is_a_picture():
+    pillow = pytest.importorskip("PIL.Image", reason="decoding needs the extra images")
+    picture = np.random.default_rng(0).integers(0, 256, (5, 4, 3), "uint8")
+    file = io.BytesIO()
+    pillow.fromarray(picture).save(file, "PNG")
+    data = np.frombuffer(file.getvalue(), "uint8")
+    x = relax.Var("x", relax.TensorStructInfo((tir.Var("n", "int64"),), "uint8"))
+    gray = np.asarray(pillow.fromarray(picture).convert("L"))[:, :, None]
+    for pixels, want in (("RGB", picture), ("BGR", picture[:, :, ::-1]), ("Grayscale", gray)):
+        bb = relax.BlockBuilder()
+        with bb.function("main", [x]):
+            bb.emit_func_output(bb.emit(R.image.decode(x, pixels)))
+        vm = VirtualMachine(relax.build(bb.get(), "llvm"), cpu())
+        np.testing.assert_array_equal(vm["main"](data).numpy(), want)
+        np.testing.assert_array_equal(evaluate(R.image.decode(x, pixels), {x: data}), want)
+    with pytest.raises(VMValueError, match="image.decode: "):
+        vm["main"](data[:20].copy())
+
+
 def test_one_number_is_both_height_and_width():
     x = relax.Var("x", relax.TensorStructInfo((1, 2, 3, 4), "float32"))
     assert resize2d(x, 5).struct_info == relax.TensorStructInfo((1, 2, 5, 5), "float32")
@@ -345,6 +402,8 @@ def test_mistakes_are_told():
                 "rounding_method: wanted one of round",
             ),
             (lambda: resize2d(x, (2, 2), roi=(1, 2)), "roi: wanted 4 numbers"),
+            (lambda: R.image.decode(ints), "data: wanted uint, got int32"),
+            (lambda: grid_sample(x, other, layout="NCDHW"), "data: wanted 5 dimensions, got 4"),
             (lambda: resize(x, (2, 2)), "size: wanted 4 dimensions, one for each axis"),
             (lambda: resize(x, (2,), (3,), scales=(0,)), "scales: wanted numbers above 0"),
             (lambda: resize(x, (2,), (3,), roi=(0, 1, 2)), "roi: wanted 1 begins and 1 ends"),

@@ -1,5 +1,5 @@
-"""matmul, linear, einsum, dot and outer: against their meanings, dtype by dtype, and their
-mistakes.
+"""matmul, linear, einsum, dot, outer, linalg.det and linalg.inv: against their meanings, dtype by
+dtype, and their mistakes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,17 @@ def matrix_of_symbols(rank):
     return lambda d: relax.TensorStructInfo(None, d, ndim=rank)
 
 
+def regular(rng, shape):
+    """Matrices that are far from singular."""
+    return rng.uniform(-0.5, 0.5, shape) + np.eye(shape[-1]) * 2
+
+
 CASES = [
+    Case(R.linalg.det, T("n", "m", "m", data=regular), rtol=2e-2),
+    Case(R.linalg.det, T(3, 3, data=regular), rtol=2e-2),
+    Case(R.linalg.det, T("zero", 2, 2, data=regular)),
+    Case(R.linalg.inv, T("n", 3, 3, data=regular), rtol=2e-2, atol=1e-2),
+    Case(R.linalg.inv, T(1, 1, data=regular), rtol=2e-2),
     Case(R.matmul, T("n", 4), T(4, "m"), dtypes=NUMBERS, count=4),
     Case(R.matmul, T("n", "k"), T("k", 2), dtypes=NUMBERS, count=5, slow=True),
     Case(R.matmul, T(4), T(4), dtypes=NUMBERS, count=4),
@@ -209,6 +219,26 @@ def test_gradients_of_products_need_ranks():
     for call in (R.matmul(x, y), R.dot(x, y), R.einsum((x, y), "...j,jk->...k")):
         with pytest.raises(StructInfoError, match="its gradient needs operands of known rank"):
             call.op.grad(ops, call, gy, gy)
+
+
+def test_a_singular_matrix_has_no_inverse():
+    x = relax.Var("x", relax.TensorStructInfo((2, 2), "float32"))
+    ones = np.ones((2, 2), "float32")
+    assert evaluate(R.linalg.det(x), {x: ones}) == 0.0
+    with pytest.raises(VMError, match="inv: a matrix is singular"):
+        evaluate(R.linalg.inv(x), {x: ones})
+
+
+def test_matrices_that_are_not_square_are_refused():
+    x = relax.Var("x", relax.TensorStructInfo((2, 3), "float32"))
+    vector = relax.Var("v", relax.TensorStructInfo((2,), "float32"))
+    for op in (R.linalg.det, R.linalg.inv):
+        check_errors(
+            [
+                (lambda op=op: op(x), "x: wanted square matrices, got 2 rows of 3"),
+                (lambda op=op: op(vector), "x: wanted 2 or more dimensions, got 1"),
+            ]
+        )
 
 
 def test_mistakes_in_products_are_explained():

@@ -10,10 +10,12 @@ from . import builtin as builtin
 from . import grad as grad
 from . import image as image
 from . import inspect as inspect
+from . import linalg as linalg
 from . import memory as memory
 from . import nn as nn
 from . import qnn as qnn
 from . import random as random
+from . import signal as signal
 from . import strings as strings
 from . import vision as vision
 from . import vm as vm
@@ -114,5 +116,5 @@ from .trees import tree_ensemble as tree_ensemble
 from .unary import *
 
 __getattr__ = _submodules(
-    __name__, files="builtin grad image inspect memory nn qnn random vision vm"
+    __name__, files="builtin grad image inspect linalg memory nn qnn random signal vision vm"
 )

@@ -1,5 +1,5 @@
-"""Pictures at other sizes and places: resize, resize2d, grid_sample. Their formulas are in
-resizing.py and sampling.py.
+"""Pictures at other sizes and places: resize, resize2d, grid_sample; their formulas are in
+resizing.py and sampling.py. And from files: decode.
 """
 
 from __future__ import annotations
@@ -12,11 +12,14 @@ import numpy as np
 
 from ... import tir
 from ...base import DataType, StructInfoError
-from ...ir import GE, LT, PrimExpr, cast, const
-from ...te import Tensor
-from ..expr import Call, PrimValue, ShapeExpr, TupleGetItem
-from ..rules import Ops
-from ..struct_info import Expr, StructInfo
+from ...ir import GE, GT, LT, And, IntImm, Max, Min, PrimExpr, Select, cast, const
+from ...ir import Var as TirVar
+from ...runtime import library_vision as library
+from ...te import Tensor, compute
+from ..expr import Call, ExternFunc, PrimValue, ShapeExpr, StringImm, TupleGetItem
+from ..rules import LowerBuilder, Ops
+from ..struct_info import Expr, StructInfo, TensorStructInfo
+from .call import call_pure_packed
 from .faces import prepared
 from .infer import (
     FLOAT,
@@ -32,9 +35,9 @@ from .infer import (
 from .lower import te_lower
 from .nn.layout import Layout, layout_of
 from .nn.window import static
-from .record import Shape, op
+from .record import Shape, missing, op
 from .resizing import Along, check_words, resize_numpy, resize_te
-from .sampling import NUMPY, TE, f64, sample_taps, weighted
+from .sampling import NUMPY, TE, Tap, f64, sample_taps, weighted
 from .sizes import want_equal
 
 # -- resize ---------------------------------------------------------------------------------------
@@ -237,59 +240,102 @@ _SAMPLING = ("bilinear", "nearest", "bicubic")
 _PADDING = ("zeros", "border", "reflection")
 
 
+def sample_layout(layout: Any) -> tuple[Layout, str]:
+    """A layout, and its spatial axes: two, or three if it has D."""
+    spatial = "DHW" if isinstance(layout, str) and "D" in layout else "HW"
+    lay = layout_of(layout, f"NC{spatial}", "layout")
+    if any(a in lay.blocks for a in spatial):
+        raise StructInfoError(f"layout: wanted only C or N in blocks, got {layout}")
+    return lay, spatial
+
+
 def _grid_te(data: Tensor, grid: Tensor, **attrs: Any) -> Tensor:
-    lay = layout_of(attrs["layout"], "NCHW", "layout")
+    """What a place of the grid reads is the same for all channels: it stands in tables."""
+    lay, spatial = sample_layout(attrs["layout"])
     have = lay.sizes(data.shape)
-    sizes = {**have, "H": grid.shape[1], "W": grid.shape[2]}
     wide = "float32" if data.dtype.bits < 64 else "float64"
+    some = [GT(have[a], const(0, "int64")) for a in spatial if not isinstance(have[a], IntImm)]
+    places = grid.shape[:-1]
+    columns = dict(zip(spatial, range(len(spatial))[::-1]))
+
+    def tap(index: Sequence[PrimExpr], axis: str, k: int) -> Tap:
+        g = f64(grid(*index, const(columns[axis], "int64")))
+        return sample_taps(g, f64(have[axis]), attrs, TE)[k]
+
+    def within(index: Sequence[PrimExpr], axis: str, k: int) -> PrimExpr:
+        last = cast("int64", have[axis]) - 1
+        return Max(Min(tap(index, axis, k).place, last), const(0, "int64"))
+
+    def inside(index: Sequence[PrimExpr], axis: str, k: int) -> PrimExpr:
+        place = tap(index, axis, k).place
+        return cast("int8", And(GE(place, const(0, "int64")), LT(place, have[axis])))
+
+    def weight(index: Sequence[PrimExpr], axis: str, k: int) -> PrimExpr:
+        return cast(wide, tap(index, axis, k).weight)
+
+    def table(value: Any, axis: str, k: int) -> Tensor:
+        return compute(places, lambda *i: value(i, axis, k), f"{value.__name__}_{axis}{k}".lower())
+
+    taps: list[list[Tap]] = []
+    for axis in spatial:
+        known = sample_taps(f64(0.0), f64(have[axis]), attrs, TE)
+        taps.append(
+            [
+                Tap(
+                    (table(within, axis, k), table(inside, axis, k)),
+                    None if t.weight is None else table(weight, axis, k),
+                )
+                for k, t in enumerate(known)
+            ]
+        )
 
     def value(index: dict[str, PrimExpr]) -> PrimExpr:
-        place = (index["N"], index["H"], index["W"])
-        column = f64(grid(*place, const(0, "int64")))
-        row = f64(grid(*place, const(1, "int64")))
-        rows = sample_taps(row, f64(have["H"]), attrs, TE)
-        columns = sample_taps(column, f64(have["W"]), attrs, TE)
+        at = index["N"], *(index[a] for a in spatial)
 
-        def pixel(y: PrimExpr, x: PrimExpr) -> PrimExpr:
-            zero = const(0, "int64")
-            inside = [GE(y, zero), LT(y, have["H"]), GE(x, zero), LT(x, have["W"])]
-            read = data(*lay.index({**index, "H": y, "W": x}))
-            return tir.if_then_else(tir.all(*inside), read, const(0, read.dtype))
+        def read(*tables: tuple[Tensor, Tensor]) -> PrimExpr:
+            place = {a: where(*at) for a, (where, _) in zip(spatial, tables)}
+            there = tir.all(*(flag(*at) != 0 for _, flag in tables))
+            pixel = data(*lay.index({**index, **place}))
+            # A symbolic size may turn out 0: there is no pixel to read then.
+            zero = const(0, pixel.dtype)
+            pixel = tir.if_then_else(tir.all(*some), pixel, zero) if some else pixel
+            return cast(wide, Select(there, pixel, zero))
 
-        if rows[0][1] is None:
-            return pixel(rows[0][0], columns[0][0])
-        return cast(data.dtype, weighted(rows, columns, pixel, wide))
+        axes = [
+            [Tap(t.place, None if t.weight is None else t.weight(*at)) for t in each]
+            for each in taps
+        ]
+        return cast(data.dtype, weighted(axes, read))
 
+    sizes = {**have, **dict(zip(spatial, places[1:]))}
+    if any(static(have[a]) == 0 for a in spatial):
+        return lay.compute(sizes, lambda index: const(0, data.dtype), "sampled")
     return lay.compute(sizes, value, "sampled")
 
 
 def _grid_numpy(data: np.ndarray, grid: np.ndarray, **attrs: Any) -> np.ndarray:
-    lay = layout_of(attrs["layout"], "NCHW", "layout")
-    x = lay.to_plain(data, "NCHW")
-    h, w = x.shape[2:]
-    rows = sample_taps(grid[..., 1].astype("float64"), np.float64(h), attrs, NUMPY)
-    columns = sample_taps(grid[..., 0].astype("float64"), np.float64(w), attrs, NUMPY)
-    batch = np.arange(x.shape[0])[:, None, None]
-    spread = np.moveaxis(x, 1, -1)
+    lay, spatial = sample_layout(attrs["layout"])
+    x = np.moveaxis(lay.to_plain(data, f"NC{spatial}"), 1, -1)
+    sizes = x.shape[1:-1]
+    batch = np.arange(len(x)).reshape([-1] + [1] * len(sizes))
+    axes = [
+        sample_taps(grid[..., -1 - k].astype("float64"), np.float64(n), attrs, NUMPY)
+        for k, n in enumerate(sizes)
+    ]
+    nearest = axes[0][0].weight is None
+    if not nearest:
+        axes = [[Tap(t.place, t.weight[..., None]) for t in taps] for taps in axes]
 
-    def pixel(y: np.ndarray, c: np.ndarray) -> np.ndarray:
-        inside = (y >= 0) & (y < h) & (c >= 0) & (c < w)
-        if h == 0 or w == 0:
-            return np.zeros((*inside.shape, x.shape[1]), x.dtype)
-        read = spread[batch, np.clip(y, 0, h - 1), np.clip(c, 0, w - 1)]
-        return np.where(inside[..., None], read, np.zeros((), x.dtype))
+    def read(*places: np.ndarray) -> np.ndarray:
+        inside = np.all([(p >= 0) & (p < n) for p, n in zip(places, sizes)], axis=0)
+        if 0 in sizes:
+            return np.zeros((*inside.shape, x.shape[-1]), x.dtype)
+        pixels = x[(batch, *(np.clip(p, 0, n - 1) for p, n in zip(places, sizes)))]
+        pixels = np.where(inside[..., None], pixels, np.zeros((), x.dtype))
+        return pixels if nearest else pixels.astype("float64")
 
-    if rows[0][1] is None:
-        result = pixel(rows[0][0], columns[0][0])
-    else:
-        total: Any = 0.0
-        for y, wy, _ in rows:
-            row: Any = 0.0
-            for c, wx, _ in columns:
-                row = row + pixel(y, c).astype("float64") * wx[..., None]
-            total = total + row * wy[..., None]
-        result = total.astype(x.dtype)
-    return lay.from_plain(np.ascontiguousarray(np.moveaxis(result, -1, 1)), "NCHW")
+    result = weighted(axes, read).astype(x.dtype)
+    return lay.from_plain(np.ascontiguousarray(np.moveaxis(result, -1, 1)), f"NC{spatial}")
 
 
 def _grid_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, Any]:
@@ -305,14 +351,17 @@ def grid_sample(
     layout: str = "NCHW",
     padding_mode: str = "zeros",
     align_corners: bool = False,
+    in_pixels: bool = False,
 ) -> StructInfo:
     """Pictures read at the places that `grid` gives.
 
     data  [n, c, h, w], as `layout` orders it      returns  [n, c, ho, wo], ordered likewise
-    grid  [n, ho, wo, 2]: x and y, from -1 (left, top) to 1 (right, bottom)
+    grid  [n, ho, wo, 2]: x and y, from -1 (left, top) to 1 (right, bottom). With a layout of three
+          axes, such as "NCDHW", it is [n, do, ho, wo, 3]: x, y and z
     method         "bilinear", "nearest" or "bicubic"
     padding_mode   what lies outside: "zeros", "border" (the outermost pixel), "reflection"
     align_corners  -1 and 1 are the centres of the outermost pixels, not their edges
+    in_pixels      the grid counts pixels instead, from 0, the centre of the first
     Raises StructInfoError for other words, shapes that do not fit, or a grid that is not float.
     """
     for name, value, known in (
@@ -321,11 +370,49 @@ def grid_sample(
     ):
         if value not in known:
             raise StructInfoError(f"{name}: wanted one of {', '.join(known)}, got {value!r}")
-    lay = resize_layout(layout)
-    info, places = tensor(data, "data", FLOAT, lay.ndim), tensor(grid, "grid", FLOAT, 4)
-    two = const(2, "int64")
-    want_equal(places.dims[3], two, "grid: wanted size 2 along the last axis (x, y), got {a}")
+    lay, spatial = sample_layout(layout)
+    count = len(spatial)
+    info, places = tensor(data, "data", FLOAT, lay.ndim), tensor(grid, "grid", FLOAT, count + 2)
+    text = "grid: wanted size {b} along the last axis (x, y), got {a}"
+    text = text if count == 2 else text.replace("x, y", "x, y, z")
+    want_equal(places.dims[-1], const(count, "int64"), text)
     sizes = lay.sizes(info.dims)
     want_equal(places.dims[0], sizes["N"], "grid: wanted {b} samples, as data has; got {a}")
-    sizes["H"], sizes["W"] = places.dims[1:3]
+    sizes.update(zip(spatial, places.dims[1:-1]))
     return shaped(info, lay.shape(sizes))
+
+
+# -- decode ---------------------------------------------------------------------------------------
+
+
+def _decode_lower(builder: LowerBuilder, call: Call) -> Expr:
+    """[height, width, 3 or 1], where height and width are fresh symbols."""
+    loose = TensorStructInfo(None, "uint8", ndim=3)
+    pixels = StringImm(call.attrs["pixel_format"])
+    function = ExternFunc("vm.library.decode_image")
+    picture = call_pure_packed(function, *call.args, pixels, sinfo_args=loose)
+    sizes = (TirVar("height", "int64"), TirVar("width", "int64"))
+    depth = const(1 if call.attrs["pixel_format"] == "Grayscale" else 3, "int64")
+    return builder.match_cast(builder.emit(picture), TensorStructInfo((*sizes, depth), "uint8"))
+
+
+@op(
+    "image.decode",
+    numpy=lambda data, *, pixel_format: library.decode_values(data, pixel_format),
+    lower=_decode_lower,
+    grad=missing("bytes of a file are no numbers"),
+    layout=missing("it has one axis"),
+)
+def decode(data: Expr, pixel_format: str = "RGB") -> StructInfo:
+    """The picture in the bytes `data` (uint8 [n]) of a BMP, JPEG, JPEG2000, PNG, PNM, TIFF or WEBP
+    file: uint8 [height, width, 3], or [height, width, 1]. It takes Pillow, the extra `images`.
+
+    pixel_format  "RGB", "BGR" or "Grayscale"
+    What is no picture stops the program. Raises StructInfoError for other words.
+    """
+    info = tensor(data, "data", frozenset({"uint"}), 1)
+    if info.dtype not in ("uint8", "void"):
+        raise StructInfoError(f"data: wanted uint8, got {info.dtype}")
+    if pixel_format not in ("RGB", "BGR", "Grayscale"):
+        raise StructInfoError(f"pixel_format: wanted RGB, BGR or Grayscale, got {pixel_format!r}")
+    return TensorStructInfo(None, "uint8", info.vdevice, 3)

@@ -1,4 +1,5 @@
-"""Products of tensors: matmul, linear, dot, outer. `einsum` has a file of its own.
+"""Products of tensors: matmul, linear, dot, outer; of matrices: linalg.det, linalg.inv. `einsum`
+has a file of its own.
 
 Sums of float16 and bfloat16 products accumulate in float32 and are rounded once; integers wrap in
 the result's dtype.
@@ -12,11 +13,12 @@ from typing import Any
 import numpy as np
 
 from ... import te
-from ...base import UNKNOWN, DataType, Span, StructInfoError
+from ...base import UNKNOWN, DataType, Span, StructInfoError, submodules
 from ...base import dtype as as_dtype
 from ...ir import PrimExpr, Select, cast, const, is_const
+from ...runtime import library_linalg as library
 from ..derive import common_vdevice, prove_dims
-from ..expr import Call
+from ..expr import Call, ExternFunc, Tuple
 from ..rules import LowerBuilder, Ops, operator_name
 from ..struct_info import (
     Expr,
@@ -24,7 +26,8 @@ from ..struct_info import (
     StructInfo,
     TensorStructInfo,
 )
-from .infer import NUMBER, dtype_of, same_dtype, tensor, tensor_of
+from .call import call_dps_packed
+from .infer import FLOAT, NUMBER, dtype_of, same_dtype, tensor, tensor_of
 from .lower import call_te, rounded, te_lower
 from .meaning import value_dtype
 from .names import ops
@@ -330,3 +333,51 @@ def outer(x1: Expr, x2: Expr) -> StructInfo:
     a, b = tensor(x1, "x1", NUMBER, ndim=1), tensor(x2, "x2", NUMBER, ndim=1)
     dtype = same_dtype((a, b), ("x1", "x2"))
     return TensorStructInfo((a.dims[0], b.dims[0]), dtype, a.vdevice)
+
+
+# -- det and inv -----------------------------------------------------------------------------------
+
+_MATRICES = missing("rows and columns are the last two axes")
+
+
+def _in_library(name: str) -> Any:
+    def lower(builder: LowerBuilder, call: Call) -> Expr:
+        function = ExternFunc(f"vm.library.{name}")
+        return call_dps_packed(function, Tuple(call.args), call.struct_info, span=call.span)
+
+    return lower
+
+
+def _square(x: Expr) -> KnownTensor:
+    info = tensor(x, "x", FLOAT)
+    if info.ndim < 2:
+        raise StructInfoError(f"x: wanted 2 or more dimensions, got {info.ndim}")
+    want_equal(info.dims[-1], info.dims[-2], "x: wanted square matrices, got {b} rows of {a}")
+    return info
+
+
+def _det_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    """Of a matrix that has an inverse."""
+    scale = ops.expand_dims(ops.multiply(gy, y), axis=[-2, -1])
+    return (ops.multiply(scale, _swapped(ops, ops.linalg.inv(call.args[0]))),)
+
+
+@op("linalg.det", library.det_values, _in_library("det"), _det_grad, _MATRICES)
+def det(x: Expr) -> StructInfo:
+    """The determinants of the matrices `x` [..., n, n]."""
+    info = _square(x)
+    return TensorStructInfo(info.dims[:-2], info.dtype, info.vdevice)
+
+
+def _inv_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr]:
+    turned = _swapped(ops, y)
+    return (ops.negative(ops.matmul(ops.matmul(turned, gy), turned)),)
+
+
+@op("linalg.inv", library.inv_values, _in_library("inv"), _inv_grad, _MATRICES)
+def inv(x: Expr) -> StructInfo:
+    """The inverses of the matrices `x` [..., n, n]. A singular one stops the program."""
+    return _square(x)
+
+
+__getattr__ = submodules(__name__)

@@ -7,6 +7,7 @@ same pixel in the meaning and in the kernels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -128,12 +129,17 @@ def _index(place: Any, size: Any, f: Any) -> Any:
 
 
 def sample_taps(g: Any, size: Any, attrs: Any, f: Any) -> list[Tap]:
-    """The pixels that grid value `g` (from -1 to 1) means along an axis of `size`; they may lie
-    outside. Slopes are those of the weights by `g`.
+    """The pixels that grid value `g` means along an axis of `size`; they may lie outside. Slopes
+    are those of the weights by `g`.
     """
     align, mode = attrs["align_corners"], attrs["padding_mode"]
-    place = (g + 1.0) * (size - 1.0) / 2.0 if align else ((g + 1.0) * size - 1.0) / 2.0
-    grows = (size - 1.0) / 2.0 if align else size / 2.0
+    grows: Any
+    if attrs["in_pixels"]:
+        place, grows = g, 1.0
+    elif align:
+        place, grows = (g + 1.0) * (size - 1.0) / 2.0, (size - 1.0) / 2.0
+    else:
+        place, grows = ((g + 1.0) * size - 1.0) / 2.0, size / 2.0
     if attrs["method"] == "bicubic":
         taps = cubic_taps(place, _ALPHA, f)
         if mode != "zeros":
@@ -148,14 +154,13 @@ def sample_taps(g: Any, size: Any, attrs: Any, f: Any) -> list[Tap]:
     return [Tap(_index(i, size, f), w, grows * s) for i, w, s in taps]
 
 
-def weighted(rows: list[Tap], columns: list[Tap], pixel: Any, wide: str) -> PrimExpr:
-    """The sum of ``pixel(y, x)`` times their weights, in `wide`."""
+def weighted(axes: Sequence[Sequence[Tap]], read: Any, *places: Any) -> Any:
+    """The sum of ``read(*places)`` times the weights, over all taps of each axis."""
+    if not axes:
+        return read(*places)
     total: Any = None
-    for y, wy, _ in rows:
-        row: Any = None
-        for x, wx, _ in columns:
-            term = cast(wide, pixel(y, x)) * cast(wide, wx)
-            row = term if row is None else row + term
-        row = row * cast(wide, wy)
-        total = row if total is None else total + row
+    for tap in axes[0]:
+        term = weighted(axes[1:], read, *places, tap.place)
+        term = term if tap.weight is None else term * tap.weight
+        total = term if total is None else total + term
     return total

@@ -2,47 +2,59 @@
 
 from __future__ import annotations
 
+import itertools
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ....ir import GE, LT, And, PrimExpr, cast, const
+from ....ir import GE, LT, PrimExpr, cast, const
 from ....tir import Buffer, IfThenElse, Stmt, seq
+from ....tir import all as all_of
 from ...expr import Call
 from ...rules import LowerBuilder
 from ...struct_info import Expr
-from ..image import grid_sample
+from ..image import grid_sample, sample_layout
 from ..loops import Names, call_sums, for_each, load, store
-from ..nn.layout import layout_of
 from ..record import missing, op
 from ..sampling import NUMPY, TE, Tap, f64, sample_taps
 from .shapes import backward_of
 
-ZERO, ONE = const(0, "int64"), const(1, "int64")
+ZERO = const(0, "int64")
 
 
 def _numpy(output_grad: Any, data: Any, grid: Any, **attrs: Any) -> tuple[np.ndarray, np.ndarray]:
-    lay = layout_of(attrs["layout"], "NCHW", "layout")
-    x = np.moveaxis(lay.to_plain(np.asarray(data), "NCHW"), 1, -1).astype("float64")
-    g = np.moveaxis(lay.to_plain(np.asarray(output_grad), "NCHW"), 1, -1).astype("float64")
-    (n, h, w, _), grid = x.shape, np.asarray(grid)
-    rows = sample_taps(grid[..., 1].astype("float64"), np.float64(h), attrs, NUMPY)
-    columns = sample_taps(grid[..., 0].astype("float64"), np.float64(w), attrs, NUMPY)
-    batch = np.arange(n)[:, None, None]
+    lay, spatial = sample_layout(attrs["layout"])
+    order, sizes = f"NC{spatial}", [*range(1, len(spatial) + 1)]
+    x = np.moveaxis(lay.to_plain(np.asarray(data), order), 1, -1).astype("float64")
+    g = np.moveaxis(lay.to_plain(np.asarray(output_grad), order), 1, -1).astype("float64")
+    sizes, grid = [x.shape[k] for k in sizes], np.asarray(grid)
+    axes = [
+        sample_taps(grid[..., -1 - k].astype("float64"), np.float64(n), attrs, NUMPY)
+        for k, n in enumerate(sizes)
+    ]
+    batch = np.arange(len(x)).reshape([-1] + [1] * len(sizes))
     of_data, of_grid = np.zeros(x.shape), np.zeros(grid.shape)
-    for y, wy, sy in rows if x.size else ():
-        for c, wx, sx in columns:
-            inside = ((y >= 0) & (y < h) & (c >= 0) & (c < w))[..., None]
-            place = batch, np.clip(y, 0, h - 1), np.clip(c, 0, w - 1)
-            part = np.where(inside, g, 0.0)
-            share = 1.0 if wy is None else (wy * wx)[..., None]
-            np.add.at(of_data, place, np.where(inside, part * share, 0.0))
-            if sx is not None:
-                value = np.sum(np.where(inside, part * x[place], 0.0), -1)
-                of_grid[..., 0] += value * (wy * sx)
-                of_grid[..., 1] += value * (sy * wx)
-    grad = lay.from_plain(np.ascontiguousarray(np.moveaxis(of_data, -1, 1)), "NCHW")
+    for taps in itertools.product(*axes) if x.size else ():
+        inside = np.all([(t.place >= 0) & (t.place < n) for t, n in zip(taps, sizes)], axis=0)
+        place = batch, *(np.clip(t.place, 0, n - 1) for t, n in zip(taps, sizes))
+        part = np.where(inside[..., None], g, 0.0)
+        if taps[0].weight is None:
+            np.add.at(of_data, place, part)
+            continue
+        share = math.prod(t.weight for t in taps)[..., None]
+        np.add.at(of_data, place, np.where(inside[..., None], part * share, 0.0))
+        value = np.sum(np.where(inside[..., None], part * x[place], 0.0), -1)
+        for k in range(len(taps)):
+            of_grid[..., -1 - k] += value * _slope(taps, k)
+    grad = lay.from_plain(np.ascontiguousarray(np.moveaxis(of_data, -1, 1)), order)
     return grad.astype(np.asarray(data).dtype), of_grid.astype(grid.dtype)
+
+
+def _slope(taps: Sequence[Tap], k: int) -> Any:
+    """By how much the weight of taps grows with the coordinate of axis `k`."""
+    return math.prod(t.slope if j == k else t.weight for j, t in enumerate(taps))
 
 
 def _named(names: Names, taps: list[Tap]) -> list[Tap]:
@@ -52,47 +64,54 @@ def _named(names: Names, taps: list[Tap]) -> list[Tap]:
 def _lower(builder: LowerBuilder, call: Call) -> Expr:
     g, data, grid = call.args
     attrs = dict(call.attrs)
-    lay = layout_of(attrs["layout"], "NCHW", "layout")
+    lay, spatial = sample_layout(attrs["layout"])
 
     def add(g: Buffer, x: Buffer, grid: Buffer, *, out: list[Buffer]) -> Stmt:
         have = lay.sizes(x.shape)
         return for_each(
-            grid.shape[:3], lambda *place: _one_place(lay, have, g, x, grid, out, attrs, place), "p"
+            grid.shape[:-1],
+            lambda *place: _one_place(lay, spatial, have, g, x, grid, out, attrs, place),
+            "p",
         )
 
     return call_sums(builder, call, add, g, data, grid)
 
 
 def _one_place(
-    lay: Any, have: dict[str, Any], g: Buffer, x: Buffer, grid: Buffer, sums: list[Buffer],
-    attrs: dict[str, Any], place: tuple[PrimExpr, ...],
+    lay: Any, spatial: str, have: dict[str, Any], g: Buffer, x: Buffer, grid: Buffer,
+    sums: list[Buffer], attrs: dict[str, Any], place: tuple[PrimExpr, ...],
 ) -> Stmt:  # fmt: skip
     """What one place of the grid adds to both gradients."""
     of_data, of_grid = sums
     names, wide = Names(), of_data.dtype
-    rows, columns = (
+    numbers = [const(k, "int64") for k in range(len(spatial))][::-1]
+    axes = [
         _named(names, sample_taps(f64(load(grid, *place, k)), f64(have[a]), attrs, TE))
-        for k, a in ((ONE, "H"), (ZERO, "W"))
-    )
+        for k, a in zip(numbers, spatial)
+    ]
 
     def add(to: Buffer, value: PrimExpr, *index: PrimExpr) -> Stmt:
         return store(to, load(to, *index) + cast(to.dtype, value), *index)
 
     def channel(c: PrimExpr) -> list[Stmt]:
-        n, i, j = place
-        grad = cast(wide, load(g, *lay.index({"N": n, "C": c, "H": i, "W": j})))
+        own = {"N": place[0], "C": c}
+        grad = cast(wide, load(g, *lay.index({**own, **dict(zip(spatial, place[1:]))})))
         steps: list[Stmt] = []
-        for y, wy, sy in rows:
-            for z, wx, sx in columns:
-                inside = And(And(GE(y, ZERO), LT(y, have["H"])), And(GE(z, ZERO), LT(z, have["W"])))
-                pixel = lay.index({"N": n, "C": c, "H": y, "W": z})
-                share = grad if wy is None else grad * cast(wide, wy * wx)
-                some = [add(of_data, share, *pixel)]
-                if sx is not None:
-                    value = grad * cast(wide, load(x, *pixel))
-                    some.append(add(of_grid, value * cast(wide, wy * sx), *place, ZERO))
-                    some.append(add(of_grid, value * cast(wide, sy * wx), *place, ONE))
-                steps.append(IfThenElse(inside, seq(*some)))
+        for taps in itertools.product(*axes):
+            at = {a: t.place for a, t in zip(spatial, taps)}
+            inside = all_of(*(f for a in spatial for f in (GE(at[a], ZERO), LT(at[a], have[a]))))
+            pixel = lay.index({**own, **at})
+            if taps[0].weight is None:
+                some = [add(of_data, grad, *pixel)]
+            else:
+                share = cast(wide, math.prod(t.weight for t in taps))
+                some = [add(of_data, grad * share, *pixel)]
+                value = grad * cast(wide, load(x, *pixel))
+                some += [
+                    add(of_grid, value * cast(wide, _slope(taps, k)), *place, number)
+                    for k, number in enumerate(numbers)
+                ]
+            steps.append(IfThenElse(inside, seq(*some)))
         return steps
 
     return names.within(for_each([have["C"]], channel, "c"))

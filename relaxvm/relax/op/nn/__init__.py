@@ -20,6 +20,8 @@ from .activation import selu as selu
 from .activation import silu as silu
 from .activation import softmax as softmax
 from .activation import softplus as softplus
+from .columns import col2im as col2im
+from .columns import deformable_conv2d as deformable_conv2d
 from .conv import conv1d as conv1d
 from .conv import conv1d_transpose as conv1d_transpose
 from .conv import conv2d as conv2d

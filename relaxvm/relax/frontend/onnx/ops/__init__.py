@@ -20,6 +20,9 @@ from . import (
     indexing as indexing,
 )
 from . import (
+    linalg as linalg,
+)
+from . import (
     matrix as matrix,
 )
 from . import (

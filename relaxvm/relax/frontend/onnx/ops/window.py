@@ -176,6 +176,53 @@ def _numbers_of(dims: Sequence[Any], what: str) -> list[int]:
     return sizes
 
 
+@onnx("DeformConv", since=19)
+def deform_conv(
+    node: Any,
+    x: Any,
+    weight: Any,
+    offset: Any,
+    bias: Any = None,
+    mask: Any = None,
+    *,
+    dilations: Any,
+    group: int,
+    kernel_shape: Any,
+    offset_group: int,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    window = _flat_window(x, _kernel(weight, kernel_shape), strides, dilations, pads)
+    y = op.nn.deformable_conv2d(
+        x,
+        offset,
+        weight,
+        mask,
+        window.strides,
+        window.padding,
+        window.dilations,
+        offset_group,
+        group,
+    )
+    return y if bias is None else op.add(y, _by_channel(bias, 2))
+
+
+@onnx("Col2Im", since=18)
+def col2im(
+    node: Any,
+    x: Any,
+    image_shape: Any,
+    block_shape: Any,
+    *,
+    dilations: Any,
+    pads: Any,
+    strides: Any,
+) -> Any:
+    block = node.ints(block_shape, "block_shape")
+    image = shape_expr(node.sizes(image_shape, "image_shape"))
+    return op.nn.col2im(x, image, block, strides or 1, pads or 0, dilations or 1)
+
+
 @onnx("ConvInteger", since=10)
 def conv_integer(
     node: Any,
@@ -529,10 +576,11 @@ def upsample_1(node: Any, x: Any, *, height_scale: float, mode: str, width_scale
 def grid_sample(
     node: Any, x: Any, grid: Any, *, align_corners: int, mode: str, padding_mode: str
 ) -> Any:
-    if len(dims_of(x)) != 4:
-        raise node.error("grids over three axes are not imported yet; relax.op has two")
+    layout = {4: "NCHW", 5: "NCDHW"}.get(len(dims_of(x)))
+    if layout is None:
+        raise node.error(f"wanted pictures of two or three axes, got {x.struct_info}")
     method = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
-    return op.image.grid_sample(x, grid, method, "NCHW", padding_mode, bool(align_corners))
+    return op.image.grid_sample(x, grid, method, layout, padding_mode, bool(align_corners))
 
 
 @onnx("RoiAlign", since=10)
