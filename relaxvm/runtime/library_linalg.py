@@ -15,7 +15,7 @@ from .library import axis_of, fill, integer_of, library, values_of
 
 def _matrices(x: np.ndarray, what: str) -> np.ndarray:
     """Square matrices in the dtype that LAPACK computes in."""
-    if x.ndim < 2 or x.shape[-1] != x.shape[-2] or x.dtype.kind != "f":
+    if x.ndim < 2 or x.shape[-1] != x.shape[-2] or not np.issubdtype(x.dtype, np.floating):
         raise VMValueError(f"{what}: wanted square matrices of floats, got {x.shape} of {x.dtype}")
     return x if x.dtype == np.float64 else x.astype("float32")
 
@@ -59,7 +59,7 @@ def dft_values(x: np.ndarray, axis: int, length: int, inverse: bool, onesided: b
 
 def _float(x: Any, what: str) -> np.ndarray:
     values = values_of(x, what)
-    if values.dtype.kind != "f":
+    if not np.issubdtype(values.dtype, np.floating):
         raise VMValueError(f"{what}: wanted floats, got {values.dtype}")
     return values
 

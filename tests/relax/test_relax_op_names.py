@@ -131,7 +131,7 @@ SIGNATURES = """
         ignore_index=-100)
     grad.take_backward(output_grad, x, indices, axis=None)
     image.grid_sample(data, grid, method='bilinear', layout='NCHW', padding_mode='zeros',
-        align_corners=False)
+        align_corners=False, in_pixels=False)
     image.resize2d(data, size, roi=None, layout='NCHW', method='linear',
         coordinate_transformation_mode='half_pixel', rounding_method='round',
         cubic_alpha='-0.75', cubic_exclude=0, extrapolation_value='0.0', out_dtype=None)

@@ -12,7 +12,7 @@ import numpy as np
 
 from ... import tir
 from ...base import DataType, StructInfoError
-from ...ir import GE, GT, LT, And, IntImm, Max, Min, PrimExpr, Select, cast, const
+from ...ir import EQ, GE, GT, LT, And, IntImm, Max, Min, PrimExpr, Select, cast, const
 from ...ir import Var as TirVar
 from ...runtime import library_vision as library
 from ...te import Tensor, compute
@@ -258,52 +258,49 @@ def _grid_te(data: Tensor, grid: Tensor, **attrs: Any) -> Tensor:
     places = grid.shape[:-1]
     columns = dict(zip(spatial, range(len(spatial))[::-1]))
 
-    def tap(index: Sequence[PrimExpr], axis: str, k: int) -> Tap:
-        g = f64(grid(*index, const(columns[axis], "int64")))
-        return sample_taps(g, f64(have[axis]), attrs, TE)[k]
+    def table(value: Any, axis: str) -> Any:
+        """``value(tap, axis)`` at each place of the grid, of each tap in turn."""
 
-    def within(index: Sequence[PrimExpr], axis: str, k: int) -> PrimExpr:
-        last = cast("int64", have[axis]) - 1
-        return Max(Min(tap(index, axis, k).place, last), const(0, "int64"))
+        def one(*index: PrimExpr) -> PrimExpr:
+            g = f64(grid(*index[:-1], const(columns[axis], "int64")))
+            first, *rest = (value(t, axis) for t in sample_taps(g, f64(have[axis]), attrs, TE))
+            for k, other in enumerate(rest, 1):
+                first = Select(EQ(index[-1], const(k, "int64")), other, first)
+            return first
 
-    def inside(index: Sequence[PrimExpr], axis: str, k: int) -> PrimExpr:
-        place = tap(index, axis, k).place
-        return cast("int8", And(GE(place, const(0, "int64")), LT(place, have[axis])))
+        return compute((*places, count), one, f"{value.__name__}_{axis}".lower())
 
-    def weight(index: Sequence[PrimExpr], axis: str, k: int) -> PrimExpr:
-        return cast(wide, tap(index, axis, k).weight)
+    def within(tap: Tap, axis: str) -> PrimExpr:
+        return Max(Min(tap.place, cast("int64", have[axis]) - 1), const(0, "int64"))
 
-    def table(value: Any, axis: str, k: int) -> Tensor:
-        return compute(places, lambda *i: value(i, axis, k), f"{value.__name__}_{axis}{k}".lower())
+    def inside(tap: Tap, axis: str) -> PrimExpr:
+        return cast("int8", And(GE(tap.place, const(0, "int64")), LT(tap.place, have[axis])))
 
-    taps: list[list[Tap]] = []
-    for axis in spatial:
-        known = sample_taps(f64(0.0), f64(have[axis]), attrs, TE)
-        taps.append(
-            [
-                Tap(
-                    (table(within, axis, k), table(inside, axis, k)),
-                    None if t.weight is None else table(weight, axis, k),
-                )
-                for k, t in enumerate(known)
-            ]
-        )
+    def weight(tap: Tap, axis: str) -> PrimExpr:
+        return cast(wide, tap.weight)
+
+    count = {"nearest": 1, "bilinear": 2, "bicubic": 4}[attrs["method"]]
+    tables = [
+        (table(within, a), table(inside, a), table(weight, a) if count > 1 else None)
+        for a in spatial
+    ]
 
     def value(index: dict[str, PrimExpr]) -> PrimExpr:
-        at = index["N"], *(index[a] for a in spatial)
+        spot = index["N"], *(index[a] for a in spatial)
 
-        def read(*tables: tuple[Tensor, Tensor]) -> PrimExpr:
-            place = {a: where(*at) for a, (where, _) in zip(spatial, tables)}
-            there = tir.all(*(flag(*at) != 0 for _, flag in tables))
-            pixel = data(*lay.index({**index, **place}))
+        def read(*taps: tuple[PrimExpr, PrimExpr]) -> PrimExpr:
+            pixel = data(*lay.index({**index, **{a: p for a, (p, _) in zip(spatial, taps)}}))
             # A symbolic size may turn out 0: there is no pixel to read then.
             zero = const(0, pixel.dtype)
             pixel = tir.if_then_else(tir.all(*some), pixel, zero) if some else pixel
-            return cast(wide, Select(there, pixel, zero))
+            return cast(wide, Select(tir.all(*(flag != 0 for _, flag in taps)), pixel, zero))
 
         axes = [
-            [Tap(t.place, None if t.weight is None else t.weight(*at)) for t in each]
-            for each in taps
+            [
+                Tap((p(*spot, k), flag(*spot, k)), None if w is None else w(*spot, k))
+                for k in (const(k, "int64") for k in range(count))
+            ]
+            for p, flag, w in tables
         ]
         return cast(data.dtype, weighted(axes, read))
 

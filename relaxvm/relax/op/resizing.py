@@ -254,7 +254,7 @@ def _mixed(x: Tensor, way: Along, attrs: dict[str, Any], read: Any, wide: DataTy
     axis, size, out = way.axis, f64(x.shape[way.axis]), f64(way.out)
     shape = (*x.shape[:axis], way.out, *x.shape[axis + 1 :])
 
-    def at(index: Sequence[PrimExpr], place: PrimExpr) -> PrimExpr:
+    def neighbour(index: Sequence[PrimExpr], place: PrimExpr) -> PrimExpr:
         return cast(wide, read(*index[:axis], place, *index[axis + 1 :]))
 
     if not _is_spread(way, x.shape[axis], attrs):
@@ -271,7 +271,7 @@ def _mixed(x: Tensor, way: Along, attrs: dict[str, Any], read: Any, wide: DataTy
 
         def value(*index: PrimExpr) -> PrimExpr:
             i = index[axis]
-            terms = [at(index, p(i)) * w(i) for p, w in zip(places, weights)]
+            terms = [neighbour(index, p(i)) * w(i) for p, w in zip(places, weights)]
             total = terms[0]
             for term in terms[1:]:
                 total = total + term
@@ -296,7 +296,7 @@ def _mixed(x: Tensor, way: Along, attrs: dict[str, Any], read: Any, wide: DataTy
     def spread(*index: PrimExpr) -> PrimExpr:
         i = index[axis]
         place = cast("int64", _within(first(i) + f64(tap.var), size, TE))
-        return te_sum(at(index, place) * weight(i, tap.var), axis=tap)
+        return te_sum(neighbour(index, place) * weight(i, tap.var), axis=tap)
 
     return compute(shape, spread, "resized")
 

@@ -98,9 +98,11 @@ def _one_place(
         grad = cast(wide, load(g, *lay.index({**own, **dict(zip(spatial, place[1:]))})))
         steps: list[Stmt] = []
         for taps in itertools.product(*axes):
-            at = {a: t.place for a, t in zip(spatial, taps)}
-            inside = all_of(*(f for a in spatial for f in (GE(at[a], ZERO), LT(at[a], have[a]))))
-            pixel = lay.index({**own, **at})
+            source = {a: t.place for a, t in zip(spatial, taps)}
+            inside = all_of(
+                *(f for a in spatial for f in (GE(source[a], ZERO), LT(source[a], have[a])))
+            )
+            pixel = lay.index({**own, **source})
             if taps[0].weight is None:
                 some = [add(of_data, grad, *pixel)]
             else:

@@ -229,7 +229,9 @@ class _Region:
             for k, value in enumerate(map(names.of, values)):
                 better = Or(LT(load(where, ZERO), ZERO), GT(value, load(top, ZERO)))
                 numbers = zip((i, j, const(k, "int64")), (ZERO, one, two))
-                taken = seq(store(top, value, ZERO), *(store(where, v, at) for v, at in numbers))
+                taken = seq(
+                    store(top, value, ZERO), *(store(where, v, slot) for v, slot in numbers)
+                )
                 steps.append(IfThenElse(better, taken))
             return names.within(seq(*steps))
 

@@ -232,18 +232,18 @@ def indexed_te(settings: Settings) -> Callable[..., list[Tensor]]:
         axes = _Axes(w, have, {**have, **dict(zip(w.spatial, map(simple, counts)))})
         numbers, values = _first_of_each(axes, data)
 
-        def index(at: dict[str, PrimExpr]) -> PrimExpr:
-            number = numbers(*(at[a] for a in f"NC{w.spatial}"))
+        def index(own: dict[str, PrimExpr]) -> PrimExpr:
+            number = numbers(*(own[a] for a in f"NC{w.spatial}"))
             left, flat, step = number, const(0, "int64"), const(1, "int64")
             for k, a, n, m in reversed([*axes._each()]):
                 reach = cast("int64", w.reach(k, n, m))
-                place = w.place(k, at[a], FloorMod(left, reach), n, m)[0]
+                place = w.place(k, own[a], FloorMod(left, reach), n, m)[0]
                 left = FloorDiv(left, reach)
                 flat, step = flat + cast("int64", place) * step, step * cast("int64", n)
             return Select(number < const(0, "int64"), number, flat)
 
-        def value(at: dict[str, PrimExpr]) -> PrimExpr:
-            return values(*(at[a] for a in f"NC{w.spatial}"))
+        def value(own: dict[str, PrimExpr]) -> PrimExpr:
+            return values(*(own[a] for a in f"NC{w.spatial}"))
 
         plain = w.out.name == f"NC{w.spatial}"
         return [
@@ -344,8 +344,8 @@ def indexed_numpy(settings: Settings) -> Callable[..., tuple[np.ndarray, np.ndar
         indices = np.full(shape, -1)
         for number, (place, there) in enumerate(_taps(positions)):
             flat: Any = 0
-            for at, size in zip(place, x.shape[2:]):
-                flat = flat * size + at
+            for along, size in zip(place, x.shape[2:]):
+                flat = flat * size + along
             indices = np.where(there & (first == number), flat, indices)
         return w.out.from_plain(values, order), w.out.from_plain(indices, order)
 
