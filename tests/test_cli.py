@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from relaxvm import cli
 from relaxvm.cli import check, models
 from relaxvm.runtime import load
+from relaxvm.target.llvm import build as units
 
 WEIGHT = np.linspace(-1, 1, 12, dtype="float32").reshape(4, 3)
 
@@ -74,6 +75,16 @@ def test_compile_writes_a_program_and_tells_what_is_in_it(relaxvm, folder, tmp_p
     assert "main(x: Tensor((n, 4), float32))" in out
     x = np.load(folder / "x.npy")
     np.testing.assert_allclose(load(tmp_path / "p.rvm")["main"](x).numpy(), answer(x), rtol=1e-5)
+
+
+def test_a_model_that_was_built_before_comes_from_the_cache(relaxvm, tmp_path, monkeypatch):
+    result_of(relaxvm, "compile", "m.onnx", "-o", tmp_path / "p.rvm")
+    compiled = []
+    monkeypatch.setattr(units, "compile_units", lambda missing, _: compiled.extend(missing) or [])
+    facts = result_of(relaxvm, "compile", "m.onnx", "-o", tmp_path / "q.rvm")
+    assert "kernels and functions compiled" in facts["stages"]
+    assert result_of(relaxvm, "inspect", "m.onnx")["kernels"][0]["nodes"]
+    assert compiled == []
 
 
 def test_compile_takes_target_shape_and_numerics(relaxvm, tmp_path):

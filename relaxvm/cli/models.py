@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base import Deferred, LoadError
@@ -39,8 +39,8 @@ _STAGES = {
     "legal_to_fused": "fusion",
     "fused_to_planned": "memory plan",
     "pack": "constants packed",
-    "schedule": "kernels and functions compiled",
 }
+_LAST = "pack"
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -125,7 +125,7 @@ class Model:
                 return load(self.path, mmap=True)
         mod = self.imported(console)
         target = target_text(arguments.target)
-        with _context(arguments, [*more, _Progress(console)]):
+        with _context(arguments, console, more):
             return pipeline.build(mod, target, **options)
 
 
@@ -163,20 +163,21 @@ def target_text(text: str | None) -> str | None:
 
 
 @contextlib.contextmanager
-def _context(arguments: argparse.Namespace, more: list[Any]) -> Iterator[None]:
+def _context(
+    arguments: argparse.Namespace, console: Console, more: Sequence[Any]
+) -> Iterator[None]:
     settings = {}
     if arguments.opt_level is not None:
         settings["opt_level"] = arguments.opt_level
     if arguments.numerics is not None:
         settings["config"] = {"numerics": arguments.numerics}
+    progress = _Progress(console)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(pass_context.PassContext(instruments=more, **settings))
+        stack.callback(progress.finish)
+        stack.enter_context(pass_context.PassContext(instruments=[*more, progress], **settings))
         if arguments.records is not None:
             stack.enter_context(_records(arguments.records))
         yield
-        for each in more:
-            if isinstance(each, _Progress):
-                each.finish()
 
 
 class _Progress:
@@ -185,21 +186,24 @@ class _Progress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._stack = contextlib.ExitStack()
-        self._current = ""
 
     def run_before_pass(self, mod: Any, info: Any) -> None:
-        stage = _STAGES.get(info.name)
-        if stage is not None and stage != self._current:
-            self.finish()
-            self._current = stage
-            self._stack.enter_context(self._console.stage(stage))
+        if info.name in _STAGES:
+            self._begin(_STAGES[info.name])
+
+    def run_after_pass(self, mod: Any, info: Any) -> None:
+        if info.name == _LAST:
+            # Under instruments, kernels are compiled anew: only without them the cache is asked.
+            pass_context.PassContext.current().override_instruments([])
+            self._begin("kernels and functions compiled")
+
+    def _begin(self, stage: str) -> None:
+        self.finish()
+        self._stack.enter_context(self._console.stage(stage))
 
     def finish(self) -> None:
         """The stage that runs has ended."""
         self._stack.close()
-
-    def exit_pass_ctx(self) -> None:
-        self._stack.pop_all()
 
 
 def _records(path: str) -> Any:
