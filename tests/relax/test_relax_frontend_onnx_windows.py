@@ -110,6 +110,14 @@ def test_indices_of_a_maximum_count_in_either_order(storage_order):
     )  # fmt: skip
 
 
+def test_a_norm_over_windows_that_hang_over_counts_what_is_there():
+    x = np.float32([[[1, 2, 3, 4, 5]]])
+    settings = dict(kernel_shape=[2], strides=[2], ceil_mode=1, p=2)
+    want = np.sqrt(np.float32([[[5, 25, 25]]]))
+    close("LpPool", {"x": x}, [want], **settings)
+    close("LpPool", {"x": x}, [want], symbolic=False, build=True, **settings)
+
+
 def test_unpooling_puts_back_what_pooling_took():
     x = numbers(1, 2, 4, 6)
     mod = from_onnx(single("MaxPool", {"x": x}, outputs=2, kernel_shape=[2, 2], strides=[2, 2])[0])

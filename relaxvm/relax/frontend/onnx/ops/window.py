@@ -11,6 +11,7 @@ import numpy as np
 from .....base import FrontendError
 from .....ir import IntImm, structural_equal
 from ....expr import PrimValue, TupleGetItem, const
+from ....op.nn.window import window_count
 from ....op.sizes import simplified
 from ..registry import add, onnx, op
 from ..values import as_size, dims_of, dtype_of, product, shape_expr
@@ -413,17 +414,25 @@ def lp_pool(
     strides: Any,
 ) -> Any:
     window = _window(x, kernel_shape, strides, dilations, pads, auto_pad)
-    dtype = dtype_of(x)
-    pool = _AVG_POOL[window.axes]
-    mean = pool(
+    dtype, count, padding = dtype_of(x), window.axes, window.padding
+    before, behind = padding[:count], padding[count:]
+    # An average divides by all of a window only where it hangs over nothing: what ceil_mode lets
+    # it hang over is padding here.
+    more = [s - 1 if ceil_mode else 0 for s in window.strides]
+    mean = _AVG_POOL[count](
         op.power(op.abs(x), const(float(p), dtype)),
         window.kernel,
         window.strides,
-        window.padding,
+        (*before, *(b + m for b, m in zip(behind, more))),
         window.dilations,
-        bool(ceil_mode),
+        False,
         True,
     )
+    if any(more):
+        settings = zip(window.kernel, window.strides, before, behind, window.dilations)
+        sizes = [window_count(n, *s, True) for n, s in zip(dims_of(x)[2:], settings)]
+        axes = tuple(range(2, count + 2))
+        mean = op.strided_slice(mean, axes, (0,) * count, [simplified(n) for n in sizes])
     total = op.multiply(mean, const(float(np.prod(window.kernel)), dtype))
     return op.power(total, const(1.0 / p, dtype))
 
