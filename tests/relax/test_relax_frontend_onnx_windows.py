@@ -118,6 +118,22 @@ def test_a_norm_over_windows_that_hang_over_counts_what_is_there():
     close("LpPool", {"x": x}, [want], symbolic=False, build=True, **settings)
 
 
+def test_integers_are_convolved_along_one_axis():
+    rng = np.random.default_rng(0)
+    x, w = rng.integers(0, 255, (2, 4, 9), "uint8"), rng.integers(0, 255, (6, 2, 3), "uint8")
+    settings = dict(strides=[2], pads=[1, 2], dilations=[2], group=2)
+    mod = from_onnx(single("Conv", {"x": x * 1.0 - 7, "w": w * 1.0}, known="w", **settings)[0])
+    want = Evaluator(mod)("main", x * 1.0 - 7).astype("int32")
+    zero = np.uint8(7)
+    inputs = {"x": x, "w": w, "z": zero}
+    close("ConvInteger", inputs, [want], known="wz", build=True, **settings)
+    scales = {"xs": np.float32(1), "z": zero, "w": w, "ws": np.float32(1), "wz": np.uint8(0)}
+    inputs = {"x": x, **scales, "ys": np.float32(99), "yz": np.uint8(3)}
+    rounded = np.clip(np.rint(want / np.float32(99)) + 3, 0, 255).astype("uint8")
+    known = ("w", *scales, "ys", "yz")
+    close("QLinearConv", inputs, [rounded], known=known, build=True, **settings)
+
+
 def test_unpooling_puts_back_what_pooling_took():
     x = numbers(1, 2, 4, 6)
     mod = from_onnx(single("MaxPool", {"x": x}, outputs=2, kernel_shape=[2, 2], strides=[2, 2])[0])

@@ -239,9 +239,10 @@ def conv_integer(
     pads: Any,
     strides: Any,
 ) -> Any:
-    window = _flat_window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    window = _window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    x, weight, window, rows = _in_two_axes(x, weight, window)
     zeros = [None if z is None else scalar_if_one(z) for z in (x_zero, w_zero)]
-    return op.conv2d_integer(
+    y = op.conv2d_integer(
         x,
         weight,
         *zeros,
@@ -250,6 +251,7 @@ def conv_integer(
         dilation=window.dilations,
         groups=group,
     )
+    return op.squeeze(y, rows) if rows else y
 
 
 @onnx("QLinearConv", since=10)
@@ -272,8 +274,9 @@ def qlinear_conv(
     pads: Any,
     strides: Any,
 ) -> Any:
-    window = _flat_window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
-    return op.qlinear_conv2d(
+    window = _window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    x, weight, window, rows = _in_two_axes(x, weight, window)
+    y = op.qlinear_conv2d(
         x,
         *map(scalar_if_one, (x_scale, x_zero)),
         weight,
@@ -284,12 +287,28 @@ def qlinear_conv(
         dilation=window.dilations,
         groups=group,
     )
+    return op.squeeze(y, rows) if rows else y
+
+
+def _in_two_axes(x: Any, weight: Any, window: Window) -> tuple[Any, Any, Window, tuple[int, ...]]:
+    """A convolution over one axis as one over two, with one row; and the axes to take out of its
+    result.
+    """
+    if window.axes != 1:
+        return x, weight, _want_two(window), ()
+    before, behind = window.padding
+    sizes = (1, *window.kernel), (1, *window.strides), (1, *window.dilations)
+    flat = Window(*sizes, (0, before, 0, behind))
+    return op.expand_dims(x, 2), op.expand_dims(weight, 2), flat, (2,)
 
 
 def _flat_window(x: Any, *rest: Any) -> Window:
-    window = _window(x, *rest)
+    return _want_two(_window(x, *rest))
+
+
+def _want_two(window: Window) -> Window:
     if window.axes != 2:
-        raise FrontendError(f"integer convolutions over {window.axes} axes are not imported yet")
+        raise FrontendError(f"its windows over {window.axes} axes are not imported yet")
     return window
 
 
