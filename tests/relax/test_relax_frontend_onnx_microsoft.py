@@ -10,7 +10,7 @@ import pytest
 
 import relaxvm as tvm
 from relaxvm import relax
-from relaxvm.base import FrontendError, OpNotImplemented
+from relaxvm.base import FrontendError, OpNotImplemented, VMError
 from relaxvm.ir import walk
 from relaxvm.relax.frontend.onnx import from_onnx
 from relaxvm.relax.interp import Evaluator
@@ -431,6 +431,41 @@ def test_attention_with_a_cache_and_with_a_bias():
     inputs = [x, weights, bias, whole, past]
     wanted, _, _ = attend(q, k, v, added=hidden)
     check("Attention", inputs, wanted, np.stack([k, v]), num_heads=2, peer=False)
+
+
+@pytest.mark.parametrize(
+    ("mask", "shape"),
+    [
+        (int32(3, 2), ["other"]),
+        (np.ones((2, 7), "int32"), ["other", "total"]),
+        (np.ones((2, 4, 7), "int32"), ["batch", "rows", "total"]),
+        (None, None),
+    ],
+)
+def test_attention_of_sizes_that_are_known_when_it_runs(mask, shape):
+    """A mask may name its dimensions otherwise: they are checked then."""
+    x, weights, past = floats(2, 4, 8), floats(8, 24), floats(2, 2, 2, 3, 4)
+    added = floats(1, 2, 4, 7) if mask is None else None
+    shapes = {"x0": ["batch", "s", 8], "x3": shape, "x4": [2, "batch", 2, "past", 4]}
+    shapes |= {"x5": [1, 2, "rows", "total"]}
+    inputs = [x, weights, None, mask, past, added]
+    attrs = {"num_heads": 2, "unidirectional": 1}
+    model, feed = one_node("Attention", inputs, (True, True), shapes=shapes, **attrs)
+    mod = from_onnx(model)
+    assert "to attention" in str(mod.explain())
+    q, *new = (heads(p, 2) for p in np.split(x @ weights, 3, -1))
+    k, v = (np.concatenate([p, n], 2) for p, n in zip(past, new))
+    low = 0.0 if added is None else added
+    if shape == ["other"]:
+        low = np.where(np.arange(7) < mask[:, None], 0, -1e4)[:, None, None]
+    got, present = Evaluator(mod)("main", *feed.values())
+    wanted, _, _ = attend(q, k, v, added=low, seen=causal(4, 7))
+    np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+    assert np.array_equal(present[:, :, :, :3], past)
+    if mask is not None:
+        feed["x3"] = np.concatenate([mask, mask], -1)
+        with pytest.raises(VMError, match="wanted"):
+            Evaluator(mod)("main", *feed.values())
 
 
 def test_attention_with_values_of_another_size():
@@ -881,6 +916,7 @@ def test_what_is_computed_of_elements():
 
 @pytest.mark.parametrize("size", [1, 2, 3, 9])
 def test_runs_of_tokens_do_not_repeat(size):
+    """Of any number of tokens."""
     tokens = np.array([[0, 1, 2, 0, 1, 2, 0, 1], [1] * 8, range(8)])
     scores = floats(3, 9)
     wanted = scores.copy()
@@ -890,6 +926,8 @@ def test_runs_of_tokens_do_not_repeat(size):
                 row[each[i + size - 1]] = -np.inf
     assert np.isinf(wanted).any() == (size < 9)
     check("NGramRepeatBlock", [tokens, scores], wanted, ngram_size=size)
+    shapes = {"x0": ["batch", "s"]}
+    check("NGramRepeatBlock", [tokens, scores], wanted, ngram_size=size, shapes=shapes)
 
 
 def test_hashes_of_integers():

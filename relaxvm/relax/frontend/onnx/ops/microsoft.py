@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from ....expr import Tuple, const
+from ....expr import PrimValue, Tuple, const
 from ....op.sizes import simplified
 from ..registry import Floats, Ints, find, onnx, op
 from ..values import dims_of, dtype_of, product, shape_expr
 from . import create, movement, normalise, window
 from .matrix import gemm
-from .transformer import MS, part, parts, places
+from .transformer import MS, parts, places
 
 # -- activations -----------------------------------------------------------------------------------
 
@@ -415,7 +415,7 @@ def crop_and_resize(
         )
         if target > 1:
             step = op.divide(op.subtract(end, first), const(float(target - 1), dtype))
-            place = op.add(first, op.multiply(op.astype(places(target), dtype), step))
+            place = op.add(first, op.multiply(op.astype(places(node, target), dtype), step))
         else:
             place = op.multiply(op.add(first, end), const(0.5, dtype))
         place = node.emit(op.expand_dims(place, 2 - k))
@@ -527,9 +527,8 @@ def embed_layer_norm(
     if any(x is None for x in (word_table, position_table, gamma, beta)):
         raise node.error("its tables of words and positions, gamma and beta must be there")
     batch, length = dims_of(words)
-    where = part(position_table, 0, 0, length) if positions is None else None
-    rows = where if positions is None else op.take(position_table, positions, 0)
-    total = op.add(op.take(word_table, words, 0), rows)
+    positions = places(node, length) if positions is None else positions
+    total = op.add(op.take(word_table, words, 0), op.take(position_table, positions, 0))
     if segments is not None:
         total = op.add(total, op.take(segment_table, segments, 0))
     total = node.emit(total)
@@ -647,8 +646,8 @@ def unfold(node: Any, x: Any, *, size: int, dim: int = -1, step: int = 1) -> Any
     rank = len(dims_of(x))
     dim %= rank
     count = simplified((dims_of(x)[dim] - size) // step + 1)
-    first = op.expand_dims(op.multiply(places(count), const(step, "int64")), 1)
-    y = op.take(x, op.add(first, places(size)), dim)
+    first = op.expand_dims(op.multiply(places(node, count), const(step, "int64")), 1)
+    y = op.take(x, op.add(first, places(node, size)), dim)
     return op.permute_dims(y, (*range(dim + 1), *range(dim + 2, rank + 1), dim + 1))
 
 
@@ -697,18 +696,17 @@ def cdist(node: Any, a: Any, b: Any, *, metric: str = "sqeuclidean") -> Any:
 def ngram_repeat_block(node: Any, tokens: Any, scores: Any, *, ngram_size: int) -> Any:
     """Scores of what would end a run of tokens that was there before become minus infinity."""
     length = dims_of(tokens)[1]
-    number = getattr(length, "value", None)
-    if number is None:
-        raise node.error(f"the number of tokens must be known, got {length}")
-    count = number - ngram_size + 1
-    if count <= 0:
-        return scores
+    count = simplified(length - (ngram_size - 1))
+    first = node.emit(op.arange(PrimValue(count), dtype="int64"))
+    (count,) = dims_of(first)
     same = op.full(shape_expr([dims_of(tokens)[0], count]), const(True), "bool")
     for k in range(ngram_size - 1):
-        last = part(tokens, 1, count + k, count + k + 1)
-        same = op.logical_and(same, op.equal(part(tokens, 1, k, k + count), last))
+        # With fewer tokens than a run there is nothing to compare with, whatever this is.
+        last = op.add(places(node, 1), PrimValue(simplified(count + k)))
+        runs = (op.take(tokens, i, 1, "clip") for i in (op.add(first, const(k, "int64")), last))
+        same = op.logical_and(same, op.equal(*runs))
     least, most = (const(v, dtype_of(scores)) for v in (float("-inf"), float("inf")))
-    ends = part(tokens, 1, ngram_size - 1, number)
+    ends = op.take(tokens, op.add(first, const(ngram_size - 1, "int64")), 1)
     return op.scatter_elements(scores, ends, op.where(same, least, most), 1, "min")
 
 

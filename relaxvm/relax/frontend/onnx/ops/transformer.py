@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from ..... import tir
 from .....ir import IntImm, PrimExpr
 from ....expr import PrimValue, Tuple, const
 from ....op.sizes import simplified, size_analyzer
+from ....struct_info import TensorStructInfo
 from ..registry import Ints, onnx, op
 from ..values import as_size, dims_of, dtype_of, shape_expr
 
@@ -42,9 +44,14 @@ def parts(node: Any, x: Any, sizes: Any, axis: int = -1) -> list[Any]:
     return pieces
 
 
-def places(count: Any, dtype: str = "int64") -> Any:
-    """0, 1, ... of `count` elements."""
-    return op.arange(PrimValue(as_size(count)), dtype=dtype)
+def places(node: Any, count: Any, dtype: str = "int64") -> Any:
+    """0, 1, ... of `count` elements, a size."""
+    numbers = op.arange(PrimValue(as_size(count)), dtype=dtype)
+    if dims_of(numbers)[0] is as_size(count):
+        return numbers
+    # A sum of sizes is not negative, which arange does not take for granted.
+    info = TensorStructInfo((as_size(count),), dtype)
+    return node.graph.builder.match_cast(node.emit(numbers), info)
 
 
 def _joined(*pieces: Any, axis: int = 2) -> Any:
@@ -138,12 +145,23 @@ def _for_groups(x: Any, few: Any, group: Any) -> Any:
     return op.reshape(x, shape_expr([dims[0], *lead, *dims[2:]]))
 
 
-def _up_to_own(rows: Any, columns: Any) -> Any:
+def _up_to_own(node: Any, rows: Any, columns: Any) -> Any:
     """Keys that stand at a query's place or before, where the last query stands at the last key:
     bools [rows, columns].
     """
-    first = op.add(places(rows), PrimValue(simplified(columns - rows)))
-    return op.less_equal(op.expand_dims(places(columns), 0), op.expand_dims(first, 1))
+    first = op.add(places(node, rows), PrimValue(simplified(columns - rows)))
+    return op.less_equal(op.expand_dims(places(node, columns), 0), op.expand_dims(first, 1))
+
+
+def _checked(node: Any, x: Any, *dims: Any) -> Any:
+    """`x`, of which dimensions are said to be `dims` (or 1): checked when it runs, if need be."""
+    own = [d if is_same(d, 1) else w for d, w in zip(dims_of(x), dims)]
+    if all(map(is_same, dims_of(x), own)):
+        return x
+    for have, want in zip(dims_of(x), own):
+        if isinstance(have, IntImm) and isinstance(want, IntImm) and have.value != want.value:
+            raise node.error(f"wanted a mask or bias of {dims}, got {x.struct_info}")
+    return node.graph.builder.match_cast(node.emit(x), TensorStructInfo(own, dtype_of(x)))
 
 
 def _added(node: Any, mask: Any, bias: Any, low: float, q: Any, keys: Any, past: Any) -> list[Any]:
@@ -153,11 +171,13 @@ def _added(node: Any, mask: Any, bias: Any, low: float, q: Any, keys: Any, past:
           [batch] lengths, [2 * batch] ends and starts, [3 * batch + 2] lengths and more
     low   what is added to the scores of hidden keys
     """
-    rest = [] if bias is None else [bias]
+    batch, heads, rows, _ = dims_of(q)
+    rest = [] if bias is None else [_checked(node, bias, batch, heads, rows, keys)]
     if mask is None:
         return rest
-    batch, _, rows, _ = dims_of(q)
     rank = len(dims_of(mask))
+    if rank in (2, 3):
+        mask = _checked(node, mask, *((batch, keys) if rank == 2 else (batch, rows, keys)))
     if rank == 1:
         shown = _within(node, mask, batch, keys)
     else:
@@ -173,7 +193,11 @@ def _added(node: Any, mask: Any, bias: Any, low: float, q: Any, keys: Any, past:
 def _within(node: Any, bounds: Any, batch: Any, keys: Any) -> Any:
     """Whether each of `keys` keys lies in its batch's bounds: [batch, 1, 1, keys]."""
     (count,) = dims_of(bounds)
-    positions = places(keys, str(dtype_of(bounds)))
+    positions = places(node, keys, str(dtype_of(bounds)))
+    if isinstance(count, tir.Var) and not is_same(count, batch):
+        # A size of its own is taken for the batch's.
+        bounds = _checked(node, bounds, batch)
+        count = batch
     ends, starts = bounds, None
     if not is_same(count, batch):
         ends = part(bounds, 0, 0, batch)
@@ -209,17 +233,17 @@ def _cached(
     old = node.emit(part(past, 2, 0, count))
     keys = node.emit(_joined(old, new))
     present = _joined(keys, part(past, 2, end, dims_of(past)[2]))
-    return keys if beams is None else node.emit(_joined(_of_beams(old, beams), new)), present
+    return keys if beams is None else node.emit(_joined(_of_beams(node, old, beams), new)), present
 
 
-def _of_beams(rows: Any, beams: Any) -> Any:
+def _of_beams(node: Any, rows: Any, beams: Any) -> Any:
     """Rows of a cache [batches * beams, heads, t, size], each from the beam that `beams` says."""
     batches, width, _ = dims_of(beams)
     batch, _, count, _ = dims_of(rows)
-    first = op.multiply(places(batches), PrimValue(width))
+    first = op.multiply(places(node, batches), PrimValue(width))
     own = op.astype(part(beams, 2, 0, count), "int64")
     source = op.reshape(op.add(own, op.expand_dims(first, (1, 2))), shape_expr([batch, count]))
-    positions = op.broadcast_to(places(count), shape_expr([batch, count]))
+    positions = op.broadcast_to(places(node, count), shape_expr([batch, count]))
     picked = op.gather_nd(
         op.permute_dims(rows, (0, 2, 1, 3)), op.stack(Tuple((source, positions)), 2)
     )
@@ -298,7 +322,7 @@ def self_attention(
     v, new_v = _cached(node, old[1], v, past_length, share)
     rows, keys = dims_of(q)[2], dims_of(k)[2]
     added = _added(node, mask, attention_bias, mask_filter_value, q, keys, simplified(keys - rows))
-    seen = op.expand_dims(_up_to_own(rows, keys), (0, 1)) if unidirectional else None
+    seen = op.expand_dims(_up_to_own(node, rows, keys), (0, 1)) if unidirectional else None
     y, _, _ = attend(node, q, k, v, scale, added=added, seen=seen)
     if not node.wants(1):
         return y
@@ -426,7 +450,7 @@ def _attention_of_three(
     v, new_v = _cached(node, past[1], v, past_length, shares, beams)
     rows, keys = dims_of(q)[2], dims_of(k)[2]
     added = _added(node, mask, attention_bias, low, q, keys, simplified(keys - rows))
-    seen = op.expand_dims(_up_to_own(rows, keys), (0, 1)) if causal else None
+    seen = op.expand_dims(_up_to_own(node, rows, keys), (0, 1)) if causal else None
     y, scores, _ = attend(node, q, k, v, scale, added=added, seen=seen)
     lowest = const(float(dtype_of(q).min_value), dtype_of(q))
     return y, new_k, new_v, op.maximum(scores, lowest) if node.wants(3) else None
@@ -563,7 +587,7 @@ def group_query_attention(
     new = PrimValue(rows) if query_seqlens is None else op.astype(query_seqlens, "int64")
     # With padding behind it, a first prompt is shorter than its rows.
     begin = node.emit(op.maximum(op.subtract(lengths, new), const(0, "int64")))
-    positions = op.add(op.expand_dims(begin, 1), places(rows))
+    positions = op.add(op.expand_dims(begin, 1), places(node, rows))
     if do_rotary:
         turns = positions if position_ids is None else position_ids
         q, k = (_rotated(node, x, turns, cos, sin, rotary_interleaved) for x in (q, k))
@@ -576,9 +600,9 @@ def group_query_attention(
         k = _written(node, past_key, k, begin, length)
         v = _written(node, past_value, v, begin, length)
     keys = dims_of(k)[2]
-    columns = places(keys)
+    columns = places(node, keys)
     if first and query_seqlens is None:
-        own = op.reshape(places(rows), shape_expr([1, 1, rows, 1]))
+        own = op.reshape(places(node, rows), shape_expr([1, 1, rows, 1]))
     else:
         own = op.expand_dims(positions, (1, 3))
     if not causal:
@@ -590,7 +614,8 @@ def group_query_attention(
             after = op.subtract(own, const(local_window_size, "int64"))
             seen = op.logical_and(seen, op.greater(columns, after))
     if attention_bias is not None and not is_same(dims_of(attention_bias)[3], keys):
-        attention_bias = _as_wide(attention_bias, keys)
+        attention_bias = node.emit(_as_wide(attention_bias, keys))
+        attention_bias = _checked(node, attention_bias, *dims_of(q)[:3], keys)
     sink = head_sink
     if sink is None and smooth_softmax == 1:
         sink = op.zeros(shape_expr([num_heads]), dtype_of(q))
@@ -630,7 +655,7 @@ def _written(node: Any, past: Any, new: Any, begin: Any, length: Any) -> Any:
     if not is_same(length, have):
         blank = shape_expr([batch, heads, simplified(length - have), size])
         past = _joined(past, op.zeros(blank, dtype_of(past)))
-    positions = op.add(op.expand_dims(begin, 1), places(rows))
+    positions = op.add(op.expand_dims(begin, 1), places(node, rows))
     positions = op.broadcast_to(
         op.expand_dims(positions, (1, 3)), shape_expr([batch, heads, rows, size])
     )
@@ -664,7 +689,7 @@ def rotary_embedding(
         x = _heads(x, count)
     if len(dims_of(position_ids)) == 1:
         start = op.astype(position_ids, "int64")
-        position_ids = op.expand_dims(op.add(start, places(dims_of(x)[2])), 0)
+        position_ids = op.expand_dims(op.add(start, places(node, dims_of(x)[2])), 0)
     y = _rotated(node, x, position_ids, cos, sin, interleaved)
     return _rows(y) if flat else y
 
@@ -717,7 +742,9 @@ def relative_position_bias(
     buckets = getattr(dims_of(table)[0], "value", None)
     if buckets is None:
         raise node.error("the number of buckets must be known")
-    back = op.subtract(op.expand_dims(places(rows), 1), op.expand_dims(places(columns), 0))
+    back = op.subtract(
+        op.expand_dims(places(node, rows), 1), op.expand_dims(places(node, columns), 0)
+    )
     back = node.emit(back)
     zero, offset = const(0, "int64"), None
     if is_bidirectional:
@@ -773,7 +800,7 @@ def remove_padding(node: Any, x: Any, counts: Any) -> Any:
     """Tokens of [batch, s, width] without the padding behind each sequence."""
     batch, length, width = dims_of(x)
     counts = node.emit(counts)
-    kept = op.less(places(length, "int32"), op.expand_dims(counts, 1))
+    kept = op.less(places(node, length, "int32"), op.expand_dims(counts, 1))
     flat = node.emit(op.reshape(kept, shape_expr([simplified(batch * length)])))
     order = op.argsort(op.astype(op.logical_not(flat), "int8"))
     tokens = op.squeeze(node.emit(op.nonzero(flat)), 0)
