@@ -688,8 +688,10 @@ def _one_hot(g: Exporter, c: Call) -> Names:
 
 @exports("topk")
 def _topk(g: Exporter, c: Call) -> Names:
-    both = g.emit("TopK", g.value(c.args[0]), g.ints(int(c.attrs["k"])), outputs=2,
-                  axis=c.attrs["axis"], largest=int(bool(c.attrs["largest"])))  # fmt: skip
+    k, axis = int(c.attrs["k"]), int(c.attrs["axis"])
+    count = g.ints(k) if k > 0 else g.shape([(_tensor(c.args[0]).dims or ())[axis]])
+    largest = int(bool(c.attrs["largest"]))
+    both = g.emit("TopK", g.value(c.args[0]), count, outputs=2, axis=axis, largest=largest)
     both[1] = g.cast(both[1], c.attrs["dtype"])
     return {"both": both, "values": both[0], "indices": both[1]}[c.attrs["ret_type"]]
 
@@ -922,7 +924,9 @@ def _resize(g: Exporter, c: Call) -> Names:
 
 @exports("image.grid_sample")
 def _grid_sample(g: Exporter, c: Call) -> Names:
-    _want(c, "layout", "NCHW")
+    _want(c, "layout", "NCHW", "NCDHW")
+    if c.attrs.get("in_pixels"):
+        raise FrontendError("to_onnx: image.grid_sample: ONNX's grids are not in pixels")
     mode = {"bilinear": "linear", "bicubic": "cubic"}.get(c.attrs["method"], c.attrs["method"])
     return g.emit("GridSample", *_values(g, c), mode=mode, padding_mode=c.attrs["padding_mode"],
                   align_corners=int(bool(c.attrs["align_corners"])))  # fmt: skip
