@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 from relaxvm import relax
-from relaxvm.base import FrontendError, OpNotImplemented, RelaxvmError
+from relaxvm.base import FrontendError, InternalError, OpNotImplemented, RelaxvmError
 from relaxvm.relax.frontend import detach_params
 from relaxvm.relax.frontend.onnx import NeedsConstant, from_onnx
+from relaxvm.relax.frontend.onnx import graph as graph_file
 from relaxvm.relax.frontend.onnx.registry import find, translations
 from relaxvm.relax.interp import Evaluator
 from relaxvm.runtime import VirtualMachine, cpu
@@ -423,6 +424,72 @@ def test_operators_that_are_absent_are_told_all_at_once():
     assert "Dat, 2 times" in str(error.value)
     assert "Frob, 1 times" in str(error.value)
     assert "ONNX node a (Dat)" in str(error.value)
+
+
+def random_nodes(*nodes, **attrs):
+    outputs = [f"y{k}" for k in range(len(nodes))]
+    made = [helper.make_node(n, [], [o], shape=[4], **attrs) for n, o in zip(nodes, outputs)]
+    return run(from_onnx(model(made, {}, outputs)))
+
+
+def test_random_nodes_differ_unless_their_seeds_say_otherwise():
+    a, b = random_nodes("RandomUniform", "RandomUniform")
+    assert (a != b).all()
+    a, b = random_nodes("RandomNormal", "RandomNormal", seed=3.0)
+    assert (a == b).all()
+    assert (random_nodes("RandomNormal", "RandomNormal", seed=4.0)[0] != a).all()
+
+
+def test_multinomial_picks_by_probability():
+    m = model([node("Multinomial", "x", "y", sample_size=50, dtype=I)], {"x": (F, ["n", 3])}, ["y"])
+    y = run(from_onnx(m), np.log(np.float32([[1e-9, 1, 1], [1, 1e-9, 1e-9]])))
+    assert y.dtype == np.int64
+    assert set(y[0]) == {1, 2}
+    assert set(y[1]) == {0}
+
+
+def test_a_fallback_runs_what_has_no_translation_by_the_reference(monkeypatch):
+    m = model(
+        [
+            node("Relu", "x", "a"),
+            node("Det", "a", "b"),
+            node("Det", "x", "c"),
+            node("Neg", "b", "y"),
+        ],
+        {"x": (F, ["n", 2, 2])},
+        ["y", "c"],
+    )
+    real = graph_file.find
+    monkeypatch.setattr(graph_file, "find", lambda d, n, v: None if n == "Det" else real(d, n, v))
+    with pytest.raises(OpNotImplemented, match='pass fallback="reference"'):
+        from_onnx(m)
+    with pytest.warns(UserWarning, match=r"no translation: Det \(2 times\)"):
+        mod = from_onnx(m, fallback="reference")
+    x = np.random.default_rng(0).standard_normal((3, 2, 2)).astype("float32")
+    wanted = -np.linalg.det(np.maximum(x, 0)), np.linalg.det(x)
+    executable = relax.build(mod, "llvm")
+    for mode in ("compiled", "bytecode"):
+        got = relax.VirtualMachine(executable, exec_mode=mode)["main"](x)
+        for g, w in zip(got, wanted):
+            np.testing.assert_allclose(g.numpy(), w, rtol=1e-5, atol=1e-6)
+    with pytest.raises(FrontendError, match="fallback: wanted None or 'reference'"):
+        from_onnx(m, fallback="onnxruntime")
+
+
+def test_a_fault_of_a_translation_is_not_called_one_of_the_model(monkeypatch):
+    def broken(node, x, *, perm):
+        return {}["nothing"]
+
+    entry = find("", "Transpose", 21)._replace(function=broken)
+    monkeypatch.setattr(graph_file, "find", lambda *key: entry)
+    right, wrong = (
+        model([node("Transpose", "x", "y", perm=perm)], {"x": (F, [2, 3])}, ["y"])
+        for perm in ([1, 0], [0, 5])
+    )
+    with pytest.raises(InternalError, match=r"(?s)translation failed: KeyError.*fault in relaxvm"):
+        from_onnx(right)
+    with pytest.raises(FrontendError, match="do not fit"):
+        from_onnx(wrong)
 
 
 def notes(error):

@@ -11,9 +11,7 @@ from relaxvm.relax.frontend.onnx.backend import official_tests  # noqa: E402
 
 # What is known to fail, by the operators or the names of the tests, each with its reason.
 FAIL = {
-    "random numbers are not ONNX's": r"bernoulli|training_dropout",
     "a sum in float16 rounds otherwise": r"attention_4d_causal_fp16",
-    "a sequence without a value": r"loop16_seq_none",
 }
 KNOWN = re.compile("|".join(FAIL.values()))
 

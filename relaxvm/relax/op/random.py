@@ -25,6 +25,7 @@ from ..struct_info import Expr, PrimStructInfo, StructInfo, TensorStructInfo
 from .faces import bounded, from_end, inside, ravel
 from .infer import FLOAT, INTEGER, shape_argument, tensor, tensor_of
 from .loops import Names, assert_that, call_loops, for_each, load, store
+from .lower import lower_by_meaning
 from .record import Prim, Shape, missing, op
 from .sizes import ONE, ZERO, want_equal
 
@@ -315,6 +316,21 @@ def normal(
     if std < 0:
         raise StructInfoError(f"std: wanted at least 0, got {std}")
     return info
+
+
+def _mt19937_numpy(shape: Any, seed: Any) -> np.ndarray:
+    return np.random.RandomState(int(seed) & _LOW).random_sample(tuple(shape))
+
+
+@op("random.mt19937", _mt19937_numpy, lower_by_meaning, _RANDOM, _NO_AXES)
+def mt19937(shape: Shape, seed: Prim) -> StructInfo:
+    """Numbers in [0, 1) of float64, those of ``numpy.random.RandomState(seed).random_sample``: for
+    what has to repeat numpy's own. Each number follows from the one before, so that no loops are
+    made of it: numpy runs.
+
+    seed  an integer, of which the lowest 32 bits count
+    """
+    return _random_info(shape, seed, DataType("float64"), {})
 
 
 # -- choosing by probability ----------------------------------------------------------------------

@@ -209,14 +209,12 @@ class ModelTest:
 
     def failure(self, **options: Any) -> str:
         """What is wrong with the answer, or an empty string."""
-        from onnx.backend.test.runner import Runner
-
         try:
             model = self.model()
             rep = RelaxvmBackend.prepare(model, **options)
             for data, wanted in self.data_sets(model):
                 got = rep.run(data)
-                Runner.assert_similar_outputs(wanted, got, self.case.rtol, self.case.atol)
+                self.compare(wanted, got)
         except AssertionError as error:
             return "differs: " + " ".join(str(error).split())[:160]
         except RelaxvmError as error:
@@ -224,6 +222,23 @@ class ModelTest:
         except Exception as error:  # a fault of the importer, which is what is counted
             return f"FAULT {type(error).__name__}: {str(error)[:200]}"
         return ""
+
+    def compare(self, wanted: Any, got: Any) -> None:
+        """Raise AssertionError unless `got` is what is wanted, by the suite's own comparison."""
+        from onnx.backend.test.runner import Runner
+
+        assert len(wanted) == len(got), f"wanted {len(wanted)} values, got {len(got)}"
+        for w, g in zip(wanted, got):
+            if isinstance(w, (list, tuple)):
+                # The suite asks tensors in a sequence for their length, which scalars lack.
+                self.compare(w, g)
+            elif "bernoulli" in self.name:
+                # Its numbers are those of numpy's global generator on the day; the test says itself
+                # that they are for information.
+                assert (g.dtype, g.shape) == (w.dtype, w.shape), (g.dtype, g.shape)
+                assert set(np.unique(g)) <= {0, 1}, g
+            else:
+                Runner.assert_similar_outputs([w], [g], self.case.rtol, self.case.atol)
 
 
 def _as_numpy(value: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
 from itertools import zip_longest
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .... import tir
-from ....base import FrontendError, OpNotImplemented, RelaxvmError, Span, add_note
+from ....base import FrontendError, InternalError, OpNotImplemented, RelaxvmError, Span, add_note
 from ....ir import IRModule, PrimExpr
 from ....runtime import NDArray, array
 from ...block_builder import BlockBuilder
@@ -27,6 +28,7 @@ from ...struct_info import (
 from ...transform.convert_to_dataflow import ConvertToDataflow
 from . import ops as ops
 from .model import Model, canonical_domain, element_dtype, imported_opsets, library
+from .reference import by_reference, has_reference, is_valid, one_node, type_proto
 from .registry import Translation, attributes_for, find, op, schema_of
 from .values import ABSENT, Elements, NeedsConstant, as_size, constant_of, dims_of, folded, numbers
 
@@ -42,6 +44,7 @@ def from_onnx(
     sanitize_input_names: bool = True,
     *,
     constants: Mapping[str, Any] | None = None,
+    fallback: str | None = None,
 ) -> IRModule:
     """The graph function `main` that computes an ONNX model.
 
@@ -55,6 +58,8 @@ def from_onnx(
     sanitize_input_names  parameters get names that are Python's
     constants   {input: array}: inputs that are known and no parameters; None: an optional without
                 a value
+    fallback    "reference": operators without a translation are run by onnx's own evaluator, each
+                as a call of ``env.onnx_reference``; a warning names them
 
     `main` gives the model's output, or a tuple of several; its attribute "num_input" counts the
     inputs. A named dimension of the model is a symbol of that name, an unnamed one a fresh one.
@@ -66,8 +71,10 @@ def from_onnx(
     opsets = source.opsets()
     if opset is not None:
         opsets[""] = opset
+    if fallback not in (None, "reference"):
+        raise FrontendError(f"fallback: wanted None or 'reference', got {fallback!r}")
     graph = Importer(source, opsets)
-    graph.check_operators()
+    graph.check_operators(fallback)
     return graph.function(
         shape_dict or {}, dtype_dict, keep_params_in_input, sanitize_input_names, constants or {}
     )
@@ -84,6 +91,8 @@ class Importer:
         self.symbols: dict[str, tir.Var] = {}
         # The model's functions that are being inlined, outermost first.
         self.inlined: list[tuple[str, str, str]] = []
+        # Random nodes without a seed so far.
+        self.seeds = 0
         # The lists of nodes that are being imported, outermost first.
         self.bodies: list[list[Any]] = []
         # Value or symbol -> the model's inputs that it is computed from: what can be asked for as
@@ -96,8 +105,11 @@ class Importer:
 
     # -- what there is ----------------------------------------------------------------------------
 
-    def check_operators(self) -> None:
-        """Raise OpNotImplemented with every operator that cannot be imported."""
+    def check_operators(self, fallback: str | None = None) -> None:
+        """Raise OpNotImplemented with every operator that cannot be imported.
+
+        fallback  see `from_onnx`
+        """
         absent: dict[tuple[str, str, int], list[str]] = {}
         seen: set[tuple[str, str, str]] = set()
         bodies = [(self.model.proto.graph.node, self.opsets)]
@@ -119,6 +131,13 @@ class Importer:
                 schema = schema_of(domain, proto.op_type, version) if version else None
                 if schema is None or not has_body(schema):
                     absent.setdefault((domain, proto.op_type, version), []).append(_title(proto))
+        if fallback is not None:
+            left = {key: nodes for key, nodes in absent.items() if has_reference(*key)}
+            if left:
+                names = ", ".join(f"{key[1]} ({len(nodes)} times)" for key, nodes in left.items())
+                text = f"onnx.reference runs, slowly, what has no translation: {names}"
+                warnings.warn(text, UserWarning, stacklevel=3)
+            absent = {key: nodes for key, nodes in absent.items() if key not in left}
         if absent:
             raise OpNotImplemented(_absent_text(absent))
 
@@ -320,8 +339,16 @@ class Importer:
                     raise FrontendError(f"wanted {translation.most_inputs} inputs at most")
                 node = Node(self, proto, scope, opsets, attributes, translation)
                 keywords = attributes_for(translation, schema, own, self.model.tensor)
-                outcome = _translated(translation, node, inputs, keywords)
+                try:
+                    outcome = translation.function(node, *inputs, **keywords)
+                except RelaxvmError:
+                    raise
+                except Exception as error:
+                    whole = one_node(proto, inputs, own, opsets)
+                    raise _blamed(error, keywords, inputs, whole) from error
                 results = list(outcome) if isinstance(outcome, (tuple, list)) else [outcome]
+            elif schema is None or not has_body(schema):
+                results = by_reference(proto, inputs, own, opsets)
             else:
                 body, body_opsets = self.schema_body(schema, proto, inputs, own, version)
                 results = self.inline(body, inputs, own, body_opsets, schema)
@@ -357,7 +384,7 @@ class Importer:
                 del plain.attribute[:]
                 plain.attribute.extend(own.values())
                 types = [
-                    b"" if x is None else _type_proto(onnx, x.struct_info).SerializeToString()
+                    b"" if x is None else type_proto(x.struct_info).SerializeToString()
                     for x in inputs
                 ]
                 data = schema.get_context_dependent_function_with_opset_version(
@@ -537,6 +564,13 @@ class Node:
             raise FrontendError(f"its {what}: wanted one number, got {len(values)}")
         return values[0].item()
 
+    def seed(self, seed: float | None) -> int:
+        """What random numbers of this node follow from; without a `seed` that of no other node."""
+        if seed is not None:
+            return int(np.float32(seed).view("uint32"))
+        self.graph.seeds += 1
+        return (1 << 32) + self.graph.seeds
+
     def is_known(self, x: Expr) -> bool:
         """Whether the elements of `x` are known, as numbers or as expressions."""
         return isinstance(x, Constant) or self.graph.elements.of(x) is not None
@@ -554,22 +588,21 @@ class Node:
         return FrontendError(message)
 
 
-def _translated(
-    translation: Translation, node: Node, inputs: Sequence[Any], keywords: Mapping[str, Any]
-) -> Any:
-    """What a translation gives. An axis beyond the rank, a count that does not fit and the like
-    are the model's faults.
+def _blamed(
+    error: Exception, attributes: Mapping[str, Any], inputs: Sequence[Any], node: Any
+) -> RelaxvmError:
+    """What to raise where a translation failed by a Python error: an axis beyond the rank, a count
+    that does not fit and the like are the model's faults; a node that onnx finds in order is ours.
     """
-    try:
-        return translation.function(node, *inputs, **keywords)
-    except RelaxvmError:
-        raise
-    except (ArithmeticError, LookupError, ValueError) as error:
-        shown = ", ".join("nothing" if x is None else str(x.struct_info) for x in inputs)
-        raise FrontendError(
-            f"its attributes and inputs do not fit: {error!r}; attributes {dict(keywords)}, "
-            f"inputs {shown}"
-        ) from error
+    shown = ", ".join("nothing" if x is None else str(x.struct_info) for x in inputs)
+    with_what = f"{error!r}; attributes {dict(attributes)}, inputs {shown}"
+    rank = getattr(inputs[0].struct_info, "ndim", -1) if inputs and inputs[0] is not None else -1
+    # Which axes there are, onnx does not always look at.
+    axis = attributes.get("axis")
+    beyond = isinstance(axis, int) and rank >= 0 and not -rank <= axis <= rank
+    if is_valid(node) and not beyond:
+        return InternalError(f"the translation failed: {with_what}")
+    return FrontendError(f"its attributes and inputs do not fit: {with_what}")
 
 
 def has_body(schema: Any) -> bool:
@@ -625,28 +658,12 @@ def _absent_text(absent: Mapping[tuple[str, str, int], list[str]]) -> str:
             why = "no such operator is known; a model-local function of its name would define it"
         else:
             why = 'write its translation: relax.frontend.onnx.onnx("' + name + '")'
+            if has_reference(domain, name, version):
+                why += ', or pass fallback="reference"'
         lines.append(
             f"  {domain or 'ai.onnx'} {version or '?'}: {name}, {len(nodes)} times ({shown}); {why}"
         )
     return "\n".join(lines)
-
-
-def _type_proto(onnx: Any, info: StructInfo) -> Any:
-    """The TypeProto that says what struct info does; of a sequence's elements the first."""
-    if isinstance(info, TupleStructInfo) and info.fields:
-        return onnx.helper.make_sequence_type_proto(_type_proto(onnx, info.fields[0]))
-    if not isinstance(info, TensorStructInfo):
-        raise FrontendError(f"wanted a tensor or a sequence that is not empty, got {info}")
-    kinds = onnx.TensorProto.DataType.items()
-    number = next(n for _, n in kinds if n and _dtype_name(onnx, n) == str(info.dtype))
-    dims = None if info.dims is None else [getattr(d, "value", None) for d in info.dims]
-    return onnx.helper.make_tensor_type_proto(number, dims)
-
-
-def _dtype_name(onnx: Any, number: int) -> str:
-    if number == onnx.TensorProto.STRING:
-        return "string"
-    return str(onnx.helper.tensor_dtype_to_np_dtype(number).name)
 
 
 def _for(name: str, dtypes: str | Mapping[str, str]) -> str | None:

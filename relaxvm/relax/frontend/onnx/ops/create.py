@@ -82,20 +82,34 @@ def size(node: Any, x: Any) -> Any:
     return op.reshape(op.shape_to_tensor(shape_expr([product(dims_of(x))])), ())
 
 
-@onnx("RandomUniform RandomUniformLike", ignores="seed")
+@onnx("RandomUniform RandomUniformLike")
 def random_uniform(
-    node: Any, x: Any = None, *, dtype: Any, high: float, low: float, shape: Any = None
+    node: Any, x: Any = None, *, dtype: Any, high: float, low: float, seed: Any, shape: Any = None
 ) -> Any:
     dims, kind = _of_random(x, dtype, shape)
-    return op.random.uniform(dims, 0, low, high, kind)
+    return op.random.uniform(dims, node.seed(seed), low, high, kind)
 
 
-@onnx("RandomNormal RandomNormalLike", ignores="seed")
+@onnx("RandomNormal RandomNormalLike")
 def random_normal(
-    node: Any, x: Any = None, *, dtype: Any, mean: float, scale: float, shape: Any = None
+    node: Any, x: Any = None, *, dtype: Any, mean: float, scale: float, seed: Any, shape: Any = None
 ) -> Any:
     dims, kind = _of_random(x, dtype, shape)
-    return op.random.normal(dims, 0, mean, scale, kind)
+    return op.random.normal(dims, node.seed(seed), mean, scale, kind)
+
+
+@onnx("Multinomial", since=7)
+def multinomial(node: Any, x: Any, *, dtype: Any, sample_size: int, seed: Any) -> Any:
+    rows, _ = dims_of(x)
+    count = product([rows, sample_size])
+    drawn = op.random.uniform(shape_expr([count, 1]), node.seed(seed))
+    places = op.arange(PrimValue(count), dtype="int64")
+    row = op.reshape(op.floor_divide(places, const(sample_size, "int64")), shape_expr([count, 1]))
+    weights = op.nn.softmax(op.astype(x, "float32"), 1)
+    picked = op.multinomial_from_uniform(weights, drawn, row, "int64")
+    return op.astype(
+        op.reshape(picked, shape_expr([rows, sample_size])), element_dtype(dtype, "dtype")
+    )
 
 
 def _of_random(x: Any, dtype: Any, shape: Any) -> tuple[Any, Any]:

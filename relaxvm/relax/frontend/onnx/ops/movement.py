@@ -154,6 +154,8 @@ def _tiled(x: Any, repeats: Sequence[Any]) -> Any:
 @onnx("Slice", since=10)
 def slice_(node: Any, x: Any, starts: Any, ends: Any, axes: Any = None, steps: Any = None) -> Any:
     rank = len(dims_of(x))
+    if not rank or len(dims_of(starts)) != 1:
+        raise node.error("wanted data with axes, and starts that are a vector")
     (count,) = (getattr(d, "value", 0) for d in dims_of(starts))
     axes = const(np.arange(count)) if axes is None else axes
     steps = const(np.ones(count, "int64")) if steps is None else steps
@@ -186,7 +188,9 @@ def slice_1(node: Any, x: Any, *, axes: Any, starts: Any, ends: Any) -> Any:
 def split(node: Any, x: Any, split: Any = None, *, axis: int, num_outputs: Any = None) -> Any:
     if split is not None:
         return _split(node, x, node.sizes(split, "split"), axis)
-    count = num_outputs or len(node.proto.output)
+    count = len(node.proto.output)
+    if num_outputs not in (None, count):
+        raise node.error(f"num_outputs: wanted {count}, as it has outputs, got {num_outputs}")
     size = getattr(dims_of(x)[axis], "value", None)
     if size is None:
         return _fields(op.split(x, count, axis))

@@ -104,14 +104,21 @@ def local_response(node: Any, x: Any, *, alpha: float, beta: float, bias: float,
     return op.divide(x, op.power(base, const(beta, dtype)))
 
 
-@onnx("Dropout", since=12, ignores="seed")
-def dropout(node: Any, x: Any, ratio: Any = None, training: Any = None) -> Any:
+@onnx("Dropout", since=12)
+def dropout(node: Any, x: Any, ratio: Any = None, training: Any = None, *, seed: Any) -> Any:
+    dims = shape_expr(dims_of(x))
+    rate = 0.0
     if training is not None and node.number(training, "training_mode"):
-        rate = node.number(ratio, "ratio", 0.5)
-        if rate != 0:
-            y, mask = node.emit(op.nn.dropout(x, float(rate)))
-            return y, op.astype(mask, "bool")
-    return x, op.ones(shape_expr(dims_of(x)), "bool")
+        rate = float(node.number(ratio, "ratio", 0.5))
+    if rate == 0:
+        return x, op.ones(dims, "bool")
+    # With a seed the numbers are those of onnx's reference.
+    drawn = (
+        op.random.uniform(dims, node.seed(None)) if seed is None else op.random.mt19937(dims, seed)
+    )
+    stays = node.emit(op.greater_equal(drawn, const(rate, dtype_of(drawn))))
+    zero, share = const(0.0, dtype_of(x)), const(1 - rate, dtype_of(x))
+    return op.where(stays, op.divide(x, share), zero), stays
 
 
 @onnx("Dropout", since=1, ignores="ratio is_test")
