@@ -54,7 +54,9 @@ def _activations(attrs: dict[str, Any], directions: int, defaults: Sequence[str]
 def _layer(
     node: Any,
     x: Any,
+    w: Any,
     r: Any,
+    b: Any,
     lengths: Any,
     states: Sequence[Any],
     attrs: dict[str, Any],
@@ -65,6 +67,10 @@ def _layer(
 
     call  (x, direction, lengths, states, attributes) -> a call of the operator
     """
+    ranks = ((x, 3), (w, 3), (r, 3), (b, 2), (lengths, 1), *((s, 3) for s in states))
+    for value, rank in ranks:
+        if value is not None and len(dims_of(value)) != rank:
+            raise FrontendError(f"wanted an input of {rank} dimensions, got {value.struct_info}")
     way = attrs["direction"].lower().replace("foward", "forward")
     if way not in _REVERSED:
         raise FrontendError(f"direction: wanted one of {', '.join(_REVERSED)}, got {way!r}")
@@ -131,7 +137,8 @@ def lstm(
     activations: Any, clip: Any, direction: str, input_forget: int, layout: int = 0,
 ) -> Any:  # fmt: skip
     order = (0, 2, 3, 1)
-    w, r, b, p = (v if v is None else node.emit(v) for v in (w, r, b, p))
+    if p is not None and len(dims_of(p)) != 2:
+        raise FrontendError(f"P: wanted 2 dimensions, got {p.struct_info}")
 
     def call(x: Any, d: int, lengths: Any, states: Any, more: dict[str, Any]) -> Any:
         bias = op.add(*_biases(b, d, order, r, dtype_of(x)))
@@ -147,7 +154,7 @@ def lstm(
         "direction": direction,
         "layout": layout,
     }
-    return _layer(node, x, r, lengths, (h, c), attrs, ["sigmoid", "tanh", "tanh"], call)
+    return _layer(node, x, w, r, b, lengths, (h, c), attrs, ["sigmoid", "tanh", "tanh"], call)
 
 
 @onnx("GRU", since=1, ignores="hidden_size output_sequence")
@@ -171,7 +178,7 @@ def gru(
         "direction": direction,
         "layout": layout,
     }
-    return _layer(node, x, r, lengths, (h,), attrs, ["sigmoid", "tanh"], call)
+    return _layer(node, x, w, r, b, lengths, (h,), attrs, ["sigmoid", "tanh"], call)
 
 
 @onnx("RNN", since=1, ignores="hidden_size output_sequence")
@@ -192,4 +199,4 @@ def rnn(
         "direction": direction,
         "layout": layout,
     }
-    return _layer(node, x, r, lengths, (h,), attrs, ["tanh"], call)
+    return _layer(node, x, w, r, b, lengths, (h,), attrs, ["tanh"], call)
