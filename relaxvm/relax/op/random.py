@@ -324,9 +324,8 @@ def _mt19937_numpy(shape: Any, seed: Any) -> np.ndarray:
 
 @op("random.mt19937", _mt19937_numpy, lower_by_meaning, _RANDOM, _NO_AXES)
 def mt19937(shape: Shape, seed: Prim) -> StructInfo:
-    """Numbers in [0, 1) of float64, those of ``numpy.random.RandomState(seed).random_sample``: for
-    what has to repeat numpy's own. Each number follows from the one before, so that no loops are
-    made of it: numpy runs.
+    """Numbers in [0, 1) of float64, those of ``numpy.random.RandomState(seed).random_sample``.
+    Each number follows from the one before, so that no loops are made of it: numpy runs.
 
     seed  an integer, of which the lowest 32 bits count
     """

@@ -96,14 +96,6 @@ def _lstm_step(m: Any, attrs: Any, gates: Any, state: Any, peephole: Any) -> tup
     return _act(m, attrs, 0, o + looks[2] * c) * _act(m, {**attrs, "clip": None}, 2, c), c
 
 
-def _rnn_step(m: Any, attrs: Any, gates: Any, state: Any, _: Any) -> tuple[Any, ...]:
-    return (_act(m, attrs, 0, gates[0]),)
-
-
-def _gru_mix(z: Any, new: Any, h: Any) -> Any:
-    return (1.0 - z) * new + z * h
-
-
 # -- meaning ---------------------------------------------------------------------------------------
 
 
@@ -119,6 +111,7 @@ def _run(
     states: list[np.ndarray],
     step: Callable[[np.ndarray, list[np.ndarray]], Sequence[np.ndarray]],
     reverse: bool,
+    dtype: Any,
 ) -> tuple[np.ndarray, ...]:
     steps = len(pre)
     y = np.zeros((steps, *states[0].shape), pre.dtype)
@@ -130,7 +123,7 @@ def _run(
         for x, new in zip(states, after):
             x[live] = new
         y[t, live] = after[0]
-    return y, *states
+    return tuple(v.astype(dtype) for v in (y, *states))
 
 
 def _lstm_numpy(
@@ -144,8 +137,7 @@ def _lstm_numpy(
         gates = np.split(pre + state[0] @ r, 4, axis=1)
         return _lstm_step(_Numpy(), attrs, gates, state, looks)
 
-    found = _run(x @ w + b, lengths, [h, c], step, reverse)
-    return tuple(v.astype(data.dtype) for v in found)
+    return _run(x @ w + b, lengths, [h, c], step, reverse, data.dtype)
 
 
 def _rnn_numpy(
@@ -155,10 +147,9 @@ def _rnn_numpy(
     x, w, r, b, h = _wide((data, weight, recurrent, bias, hidden))
 
     def step(pre: Any, state: list[Any]) -> tuple[Any, ...]:
-        return _rnn_step(_Numpy(), attrs, [pre + state[0] @ r], state, ())
+        return (_act(_Numpy(), attrs, 0, pre + state[0] @ r),)
 
-    found = _run(x @ w + b, lengths, [h], step, reverse)
-    return tuple(v.astype(data.dtype) for v in found)
+    return _run(x @ w + b, lengths, [h], step, reverse, data.dtype)
 
 
 def _gru_numpy(
@@ -176,10 +167,9 @@ def _gru_numpy(
             new = reset * (h @ r[:, 2 * size :] + rb[2 * size :])
         else:
             new = (reset * h) @ r[:, 2 * size :] + rb[2 * size :]
-        return (_gru_mix(z, _act(_Numpy(), attrs, 1, pre[:, 2 * size :] + new), h),)
+        return ((1.0 - z) * _act(_Numpy(), attrs, 1, pre[:, 2 * size :] + new) + z * h,)
 
-    found = _run(x @ w + b, lengths, [h0], step, reverse)
-    return tuple(v.astype(data.dtype) for v in found)
+    return _run(x @ w + b, lengths, [h0], step, reverse, data.dtype)
 
 
 # -- loops -----------------------------------------------------------------------------------------
@@ -290,6 +280,12 @@ def _loops(
     return seq(*copies, for_each([steps], step, "t"))
 
 
+def _all_gates(sums: Buffer, h: Buffer, recurrent: Buffer) -> Callable[..., list[Stmt]]:
+    """Statements for `_loops` that sum all gates at once."""
+    end = recurrent.shape[1]
+    return lambda x: [_filled(sums, x, ZERO, end), _add_products(sums, h, recurrent, ZERO, end)]
+
+
 def _filled(sums: Buffer, x: Callable[..., PrimExpr], begin: Any, end: Any) -> Stmt:
     """sums[b, n] = x(b, n), for n from `begin` to `end`."""
     return for_each(
@@ -343,10 +339,7 @@ def _lstm_loops(
     scratch: Any,
 ) -> Stmt:
     (sums,), states, looks = scratch, out[1:], rest[2:]
-    hidden, width = recurrent.shape
-
-    def products(x: Callable[..., PrimExpr]) -> list[Stmt]:
-        return [_filled(sums, x, ZERO, width), _add_products(sums, out[1], recurrent, ZERO, width)]
+    hidden, products = recurrent.shape[0], _all_gates(sums, out[1], recurrent)
 
     def after(m: Any, x: Any, b: PrimExpr, j: PrimExpr) -> Any:
         gates = [m.let(load(sums, b, hidden * k + j)) for k in range(4)]
@@ -366,13 +359,10 @@ def _rnn_loops(
     out: Any,
     scratch: Any,
 ) -> Stmt:
-    (sums,), (_, width) = scratch, recurrent.shape
-
-    def products(x: Callable[..., PrimExpr]) -> list[Stmt]:
-        return [_filled(sums, x, ZERO, width), _add_products(sums, out[1], recurrent, ZERO, width)]
+    (sums,), products = scratch, _all_gates(scratch[0], out[1], recurrent)
 
     def after(m: Any, x: Any, b: PrimExpr, j: PrimExpr) -> Any:
-        return _rnn_step(m, attrs, [m.let(load(sums, b, j))], (), ())
+        return (_act(m, attrs, 0, load(sums, b, j)),)
 
     return _loops(pre, lengths, [hidden], out, attrs["reverse"], products, after)
 
@@ -412,7 +402,7 @@ def _gru_loops(
         z = _act(m, attrs, 0, z)
         if reset_after:
             g = x(b, two + j) + _act(m, attrs, 0, r) * g
-        return (_gru_mix(z, _act(m, attrs, 1, g), m.let(load(h, b, j))),)
+        return ((1.0 - z) * _act(m, attrs, 1, g) + z * m.let(load(h, b, j)),)
 
     return _loops(pre, lengths, [begin], out, attrs["reverse"], products, after)
 
