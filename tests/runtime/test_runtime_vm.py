@@ -244,7 +244,7 @@ def test_arguments_are_converted_by_struct_info():
         ({"x": [1.0]}, r"main: parameter x: wanted Tensor\(\(n, 4\), float32\), got list"),
         ({"x": 1.0}, r"parameter x: wanted Tensor.*got float 1.0"),
         ({"x": None}, r"parameter x: .*got None"),
-        ({"x": np.array(["a"])}, "parameter x: .*U1|parameter x: .*str"),
+        ({"x": np.array([object()])}, "parameter x: .*object"),
         ({"k": 1.5}, r"parameter k: wanted Prim\(int32\), got float 1.5"),
         ({"k": "1"}, r"parameter k: wanted Prim\(int32\), got str 1"),
         ({"k": 1 << 31}, r"parameter k: int 2147483648 does not fit int32"),
