@@ -17,10 +17,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "relaxvm"
 # Lower a limit when the count has fallen; a change that raises one is made otherwise, but for the
 # lines of relax/op, which rise by what new operators need (30 on quantised tensors: 1,182; those
-# that ONNX has, from recurrent layers to text: 1,850). The lines of the whole package are printed
-# and not held.
+# that ONNX has, from recurrent layers to Fourier transforms and text: 2,460). The lines of the
+# whole package are printed and not held.
 LIMITS = {
-    "lines of relax/op": 19_860,
+    "lines of relax/op": 20_470,
     "lines of __all__": 171,
     "type: ignore": 47,
     "modules that mypy excuses": 0,
@@ -34,7 +34,7 @@ LIMITS = {
     "require_equal outside the mechanism": 0,
     "operator faces set on a frozen record": 0,
     "lists that name tanh": 1,
-    "values called made, found, given or at": 90,
+    "values called made, found, given or at": 76,
 }
 
 
