@@ -22,7 +22,7 @@ def matrix_of_symbols(rank):
 
 def regular(rng, shape):
     """Matrices that are far from singular."""
-    return rng.uniform(-0.5, 0.5, shape) + np.eye(shape[-1]) * 2
+    return rng.uniform(-0.5, 0.5, shape) + np.eye(*shape[-2:]) * 2
 
 
 CASES = [

@@ -136,5 +136,5 @@ def test_a_choice_is_a_branch_only_where_a_side_reads_more():
             y[k + 20] = T.Select(x[k] > T.float32(0), x[k + 20], T.float32(0))
 
     written = text(main)
-    assert "choose_f32(x[(int64_t)k] > 0.0f, " in written
+    assert "y[(int64_t)k] = choose_f32(" in written
     assert " ? x[(int64_t)k + 20] : 0.0f" in written

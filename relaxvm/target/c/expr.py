@@ -49,6 +49,7 @@ from ...ir import (
     Sub,
     Var,
     post_order,
+    structural_equal,
     walk,
     wrap_int,
 )
@@ -493,10 +494,13 @@ def _both_are_cheap(node: Select) -> bool:
     """Whether both values may be computed: few steps over what the condition reads, too."""
     if node.dtype not in ("float32", "float64"):
         return False
-    reads = {id(n) for n in islice(walk(node.condition), _FEW) if isinstance(n, BufferLoad)}
+    reads = [n for n in islice(walk(node.condition), _FEW) if isinstance(n, BufferLoad)]
     sides = [n for side in (node.true_value, node.false_value) for n in islice(walk(side), _FEW)]
     return len(sides) < _FEW and all(
-        id(n) in reads if isinstance(n, BufferLoad) else not _has_effects(n) for n in sides
+        any(structural_equal(n, r) for r in reads)
+        if isinstance(n, BufferLoad)
+        else not _has_effects(n)
+        for n in sides
     )
 
 

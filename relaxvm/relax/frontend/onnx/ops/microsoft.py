@@ -120,7 +120,7 @@ def bias_softmax(node: Any, x: Any, bias: Any, *, is_inner_broadcast: int, axis:
     return op.reshape(op.nn.softmax(op.reshape(op.add(x, bias), flat), -1), shape_expr(dims))
 
 
-@onnx("BiasDropout", domain=MS, ignores="seed")
+@onnx("BiasDropout", domain=MS)
 def bias_dropout(
     node: Any,
     x: Any,
@@ -128,8 +128,10 @@ def bias_dropout(
     residual: Any = None,
     ratio: Any = None,
     training: Any = None,
+    *,
+    seed: Any = None,
 ) -> Any:
-    y, mask = normalise.dropout(node, op.add(x, bias), ratio, training)
+    y, mask = normalise.dropout(node, op.add(x, bias), ratio, training, seed=seed)
     return y if residual is None else op.add(y, residual), mask
 
 
