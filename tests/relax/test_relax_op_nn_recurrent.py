@@ -32,7 +32,7 @@ CASES = [
     Case(nn.lstm, *layer(4), lengths(2, 0, 3), STATE, STATE, T(15), reverse=True),
     Case(nn.lstm, *layer(4), lengths(-4, 9, 1), STATE, STATE, clip=0.5, coupled=True),
     Case(nn.lstm, *layer(4), lengths(3, 2, 1), STATE, STATE, betas=(0.5,), **ODD),
-    Case(nn.lstm, *layer(4, t=0), lengths(0, 0, 0), STATE, STATE),
+    Case(nn.lstm, *layer(4, t=0), lengths(0, 0, 0), STATE, STATE, slow=True),
     Case(nn.lstm, *layer(4, h=19), lengths(3, 2, 3), T(3, 19), T(3, 19)),
     Case(nn.gru, *layer(3), T(15), lengths(3, 1, 2), STATE, dtypes=FLOATS),
     Case(nn.gru, *layer(3), T(15), lengths(3, 1, 2), STATE, reset_after=True, reverse=True),
@@ -40,7 +40,7 @@ CASES = [
     Case(nn.rnn, *layer(1), lengths(3, 1, 2), STATE, dtypes=FLOATS),
     Case(nn.rnn, *layer(1), lengths(3, 1, 2), STATE, activations=("relu",), reverse=True),
     *(
-        Case(nn.rnn, *layer(1), lengths(3, 3, 3), STATE, activations=(f,), alphas=(0.7,))
+        Case(nn.rnn, *layer(1), lengths(3, 3, 3), STATE, activations=(f,), alphas=(0.7,), slow=True)
         for f in ("affine", "elu", "scaledtanh", "softplus", "thresholdedrelu")
     ),
 ]  # fmt: skip
@@ -48,6 +48,11 @@ CASES = [
 
 def test_recurrent_layers_mean_what_their_loops_compute():
     check(CASES)
+
+
+@pytest.mark.slow
+def test_recurrent_layers_of_every_activation_and_size():
+    check(CASES, slow=True)
 
 
 def test_arguments_that_do_not_fit_are_refused():
