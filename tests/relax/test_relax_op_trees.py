@@ -55,6 +55,15 @@ def whole_numbers(rng, shape):
     return np.where(rng.random(shape) < 0.2, np.nan, rng.integers(-3, 4, shape))
 
 
+def leaves(rng, shape):
+    """Nodes that are their own children."""
+    return np.arange(*shape)
+
+
+def no_thresholds(rng, shape):
+    return np.full(shape, np.nan)
+
+
 X = T("n", 4, data=whole_numbers)
 
 CASES = [
@@ -70,11 +79,11 @@ CASES = [
     Case(
         R.tree_ensemble,
         T("n", "k"),
-        *(T("m", dtype="int32", data=[0, 1]), T("m", dtype="int32", low=0, high=9)),
-        *(T("m", data=[np.nan] * 2), T("m", dtype="int32", data=[1, 0])),
-        *(T("n", dtype="int32", low=0, high=1), T("n", dtype="int32", data=[0, 3, 0])),
+        *(T("m", dtype="int32", data=leaves), T("m", dtype="int32", low=0, high=9)),
+        *(T("m", data=no_thresholds), T("m", dtype="int32", data=leaves)),
+        *(T("n", dtype="int32", low=0, high=1), T("n", dtype="int32", low=0, high=3)),
         *(T("one", dtype="int32", low=0, high=0), T("one", "m")),
-        T("m", dtype="uint8", data=[0, 0]),
+        T("m", dtype="uint8", low=0, high=0),
         num_targets=2,
     ),
     Case(R.tree_ensemble, T("zero", 4), *forest([3] * 3), num_targets=3, dtypes=F32),

@@ -104,7 +104,13 @@ def _resized(ops: Ops, x: Expr, axis: int, size: PrimExpr) -> Any:
     )
 
 
-@op("signal.dft", _dft_numpy, _dft_lower, _dft_grad)
+@op(
+    "signal.dft",
+    _dft_numpy,
+    _dft_lower,
+    _dft_grad,
+    layout=missing("its last axis is real and imaginary parts"),
+)
 def dft(
     data: Expr,
     length: Shape | None = None,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ... import tir
-from ...base import StructInfoError
+from ...base import StructInfoError, VMValueError
 from ...ir import IntImm, Max, Min, Not, PrimExpr, Select, cast, const
 from ...tir import Buffer, ForKind, IfThenElse, Stmt, seq
 from ..derive import dims_equal
@@ -58,6 +58,9 @@ def _numpy(
     num_targets: int,
     mode: str = "sum",
 ) -> Any:
+    for name, size in (("x", x.shape[1]), ("children", len(children)), ("values", len(values))):
+        if size == 0:
+            raise VMValueError(f"{name}: wanted one at least, got none")
     wide = np.float64 if x.dtype == np.float64 else np.float32
     result = np.full((len(x), num_targets), _EMPTY[mode], wide)
     rows, columns = np.arange(len(x)), np.arange(values.shape[1])

@@ -467,7 +467,12 @@ _TABLE |= {
     "quantize": _same("QuantizeLinear", axis="axis"),
     "dequantize": _same("DequantizeLinear", axis="axis"),
     "nn.depth_to_space": _same("DepthToSpace", blocksize="block_size", mode="mode"),
-    "nn.space_to_depth": _same("SpaceToDepth", blocksize="block_size"),
+    "nn.space_to_depth": lambda g, c: g.emit(
+        "SpaceToDepth",
+        g.value(c.args[0]),
+        blocksize=c.attrs["block_size"],
+        **({} if c.attrs["mode"] == "DCR" else {"mode": c.attrs["mode"]}),
+    ),
     "nn.pixel_shuffle": lambda g, c: g.emit(
         "DepthToSpace", g.value(c.args[0]), blocksize=c.attrs["upscale_factor"], mode="CRD"
     ),
