@@ -14,6 +14,7 @@ import relaxvm
 from relaxvm import relax
 from relaxvm.base import FrontendError, OpNotImplemented, RelaxvmError
 from relaxvm.ir import IntImm, IRModule
+from relaxvm.relax import op as R
 from relaxvm.relax.frontend.onnx import from_onnx, to_onnx
 from relaxvm.relax.frontend.onnx.backend import official_tests
 from relaxvm.relax.interp import Evaluator
@@ -134,6 +135,23 @@ def test_some_official_models_are_exported_again_with_the_same_answers():
 @pytest.mark.slow
 def test_all_official_models_are_exported_again_with_the_same_answers():
     assert round_trips(official_tests())[""] >= 1200
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: R.nn.space_to_depth(x, 2, mode="CRD"), "mode='CRD': ONNX's SpaceToDepth has"),
+        (lambda x: R.nn.depth_to_space(x, 2, layout="NHWC"), "layout='NHWC'"),
+        (lambda x: R.nn.global_avg_pool2d(x, layout="NHWC"), "layout='NHWC'"),
+    ],
+)
+def test_attributes_that_onnx_lacks_are_refused(call, message):
+    x = relax.Var("x", relax.TensorStructInfo((1, 4, 4, 4), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(call(x)))
+    with pytest.raises(OpNotImplemented, match=message):
+        to_onnx(builder.get())
 
 
 # -- whole graphs ----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -376,9 +377,18 @@ def exports(*names: str) -> Callable[[Export], Export]:
 
 
 def _same(kind: str, **attrs: str) -> Export:
-    """The operator `kind` on the same arguments; attrs: {ONNX's attribute: ours}."""
+    """The operator `kind` on the same arguments; attrs: {ONNX's attribute: ours}. Other attributes
+    must have their defaults, but for the result's dtype, which follows from the arguments.
+    """
 
     def export(g: Exporter, c: Call) -> Names:
+        op: Any = c.op
+        for name, parameter in inspect.signature(op.function).parameters.items():
+            usual, value = parameter.default, c.attrs.get(name, parameter.default)
+            if name not in (*attrs.values(), "out_dtype") and value != usual:
+                raise OpNotImplemented(
+                    f"to_onnx: {op.name} with {name}={value!r}: ONNX's {kind} has {usual!r} only"
+                )
         settings = {name: _plain(c.attrs[ours]) for name, ours in attrs.items()}
         return g.emit(kind, *(g.value(a) for a in c.args), **settings)
 
@@ -467,12 +477,7 @@ _TABLE |= {
     "quantize": _same("QuantizeLinear", axis="axis"),
     "dequantize": _same("DequantizeLinear", axis="axis"),
     "nn.depth_to_space": _same("DepthToSpace", blocksize="block_size", mode="mode"),
-    "nn.space_to_depth": lambda g, c: g.emit(
-        "SpaceToDepth",
-        g.value(c.args[0]),
-        blocksize=c.attrs["block_size"],
-        **({} if c.attrs["mode"] == "DCR" else {"mode": c.attrs["mode"]}),
-    ),
+    "nn.space_to_depth": _same("SpaceToDepth", blocksize="block_size"),
     "nn.pixel_shuffle": lambda g, c: g.emit(
         "DepthToSpace", g.value(c.args[0]), blocksize=c.attrs["upscale_factor"], mode="CRD"
     ),
