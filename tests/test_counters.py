@@ -20,7 +20,7 @@ PACKAGE = ROOT / "relaxvm"
 # that ONNX has, from recurrent layers to Fourier transforms and text: 2,460). The lines of the
 # whole package are printed and not held.
 LIMITS = {
-    "lines of relax/op": 20_470,
+    "lines of relax/op": 20_475,
     "lines of __all__": 171,
     "type: ignore": 47,
     "modules that mypy excuses": 0,
