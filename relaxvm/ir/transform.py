@@ -94,8 +94,8 @@ class Pass:
         for name, value in options.items():
             if name not in self._parameters:
                 raise PassError(
-                    f"{self.info.name} has no option {name!r}{did_you_mean(name, names)}; "
-                    f"it has: {', '.join(names) or 'none'}"
+                    f"{self.info.name} has no option {name!r}; it has: "
+                    f"{', '.join(names) or 'none'}{did_you_mean(name, names)}"
                 )
             if name in bound:
                 raise PassError(f"{self.info.name}: option {name!r} given twice")

@@ -97,6 +97,27 @@ def add(
     entries.sort(key=lambda e: -e.since)
 
 
+def passes_on(inner: Translate, but: str = "") -> Callable[[Translate], Translate]:
+    """What ends in `**attributes` and hands them on to `inner` has the attributes of `inner`, too.
+
+    but  those that it has not, with spaces between
+    """
+
+    def complete(outer: Translate) -> Translate:
+        own = inspect.signature(outer)
+        params = [p for p in own.parameters.values() if p.kind is not p.VAR_KEYWORD]
+        named = {*own.parameters, *but.split()}
+        params += [
+            p
+            for p in inspect.signature(inner).parameters.values()
+            if p.kind is p.KEYWORD_ONLY and p.name not in named
+        ]
+        setattr(outer, "__signature__", own.replace(parameters=params))  # noqa: B010
+        return outer
+
+    return complete
+
+
 def direct(table: dict[str, Callable[..., Any]], since: int = 1, domain: str = "") -> None:
     """Register operators that are functions of their inputs alone: {name: function}."""
     for name, function in table.items():

@@ -13,7 +13,7 @@ import numpy as np
 
 from ....expr import PrimValue, Tuple, const
 from ....op.sizes import simplified
-from ..registry import Floats, Ints, find, onnx, op
+from ..registry import Floats, Ints, find, onnx, op, passes_on
 from ..values import dims_of, dtype_of, product, shape_expr
 from . import create, movement, normalise, window
 from .matrix import gemm
@@ -247,6 +247,7 @@ def channels_last(x: Any) -> Any:
 
 
 @onnx("FusedConv", domain=MS)
+@passes_on(window.conv)
 def fused_conv(
     node: Any,
     x: Any,
@@ -256,61 +257,20 @@ def fused_conv(
     *,
     activation: str = "",
     activation_params: Floats = None,
-    auto_pad: str = "NOTSET",
-    dilations: Ints = None,
-    group: int = 1,
-    kernel_shape: Ints = None,
-    pads: Ints = None,
-    strides: Ints = None,
+    **sliding: Any,
 ) -> Any:
-    y = window.conv(
-        node,
-        x,
-        weight,
-        bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    y = window.conv(node, x, weight, bias, **sliding)
     y = y if addend is None else op.add(y, addend)
     return _activated(node, y, activation, activation_params)
 
 
 @onnx("NhwcFusedConv NhwcConv", domain=MS)
+@passes_on(fused_conv)
 def nhwc_fused_conv(
-    node: Any,
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    addend: Any = None,
-    *,
-    activation: str = "",
-    activation_params: Floats = None,
-    auto_pad: str = "NOTSET",
-    dilations: Ints = None,
-    group: int = 1,
-    kernel_shape: Ints = None,
-    pads: Ints = None,
-    strides: Ints = None,
+    node: Any, x: Any, weight: Any, bias: Any = None, addend: Any = None, **attributes: Any
 ) -> Any:
-    y = fused_conv(
-        node,
-        channels_first(x),
-        weight,
-        bias,
-        None if addend is None else channels_first(addend),
-        activation=activation,
-        activation_params=activation_params,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    addend = None if addend is None else channels_first(addend)
+    y = fused_conv(node, channels_first(x), weight, bias, addend, **attributes)
     return channels_last(node.emit(y))
 
 

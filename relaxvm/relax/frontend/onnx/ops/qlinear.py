@@ -4,6 +4,7 @@ weights of 2 to 8 bits.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from .....base import DataType
 from ....expr import Tuple, const
 from ....op.sizes import simplified
-from ..registry import Floats, Ints, find, onnx, op
+from ..registry import Ints, find, onnx, op, passes_on
 from ..values import as_size, dims_of, dtype_of, shape_expr
 from . import quantised, recurrent, window
 from .microsoft import channels_first, channels_last, embed_layer_norm, mixture
@@ -220,45 +221,15 @@ def qlinear_where(
 
 
 @onnx("QLinearConv", domain=MS)
+@passes_on(window.qlinear_conv)
 def qlinear_conv(
-    node: Any,
-    x: Any,
-    x_scale: Any,
-    x_zero: Any,
-    weight: Any,
-    w_scale: Any,
-    w_zero: Any,
-    scale: Any,
-    zero: Any,
-    bias: Any = None,
-    *,
-    auto_pad: str = "NOTSET",
-    channels_last: int = 0,
-    dilations: Ints = None,
-    group: int = 1,
-    kernel_shape: Ints = None,
-    pads: Ints = None,
-    strides: Ints = None,
-) -> Any:
+    node: Any, x: Any, x_scale: Any, x_zero: Any, weight: Any, w_scale: Any, w_zero: Any,
+    scale: Any, zero: Any, bias: Any = None, *, channels_last: int = 0, **sliding: Any,
+) -> Any:  # fmt: skip
     rank = len(dims_of(x))
-    y = window.qlinear_conv(
-        node,
-        node.emit(channels_first(x)) if channels_last else x,
-        x_scale,
-        x_zero,
-        weight,
-        w_scale,
-        w_zero,
-        scale,
-        zero,
-        bias,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
+    x = node.emit(channels_first(x)) if channels_last else x
+    quantised = x_scale, x_zero, weight, w_scale, w_zero, scale, zero
+    y = window.qlinear_conv(node, x, *quantised, bias, **sliding)
     return op.permute_dims(y, (0, *range(2, rank), 1)) if channels_last else y
 
 
@@ -424,6 +395,7 @@ def qembed_layer_norm(
 
 
 @onnx("DynamicQuantizeLSTM", domain=MS, ignores="hidden_size")
+@passes_on(recurrent.lstm, but="layout")
 def dynamic_quantize_lstm(
     node: Any,
     x: Any,
@@ -438,13 +410,7 @@ def dynamic_quantize_lstm(
     w_zero: Any = None,
     r_scale: Any = None,
     r_zero: Any = None,
-    *,
-    activation_alpha: Floats = None,
-    activation_beta: Floats = None,
-    activations: Any = None,
-    clip: Any = None,
-    direction: str = "forward",
-    input_forget: int = 0,
+    **attributes: Any,
 ) -> Any:
     """An LSTM of stored weights [directions, inputs, gates]. Data and states stay floats, which is
     more exact than onnxruntime's 8 bits for each step.
@@ -460,23 +426,8 @@ def dynamic_quantize_lstm(
         y = op.multiply(op.astype(centred, "float32"), op.expand_dims(scale, behind))
         return op.permute_dims(y, (0, 2, 1))
 
-    return recurrent.lstm(
-        node,
-        x,
-        real(w, w_scale, w_zero),
-        real(r, r_scale, r_zero),
-        b,
-        lengths,
-        h,
-        c,
-        p,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        activations=activations,
-        clip=clip,
-        direction=direction,
-        input_forget=input_forget,
-    )
+    weights = real(w, w_scale, w_zero), real(r, r_scale, r_zero)
+    return recurrent.lstm(node, x, *weights, b, lengths, h, c, p, **attributes)
 
 
 # -- weights of a few bits -------------------------------------------------------------------------
@@ -590,6 +541,7 @@ def gather_block_quantized(
 
 
 @onnx("QMoE", domain=MS, ignores="accuracy_level")
+@passes_on(mixture, but="swiglu_limit_after_activation")
 def quantised_mixture(
     node: Any,
     x: Any,
@@ -611,14 +563,7 @@ def quantised_mixture(
     block_size: int = 0,
     quant_type: str = "int",
     weights_prepacked: int = -1,
-    k: int = 1,
-    activation_type: str = "relu",
-    activation_alpha: float = 1.0,
-    activation_beta: float = 0.0,
-    normalize_routing_weights: int = 0,
-    use_sparse_mixer: int = 0,
-    swiglu_fusion: int = 0,
-    swiglu_limit: float = float("inf"),
+    **attributes: Any,
 ) -> Any:
     if quant_type != "int" or expert_weight_bits not in (2, 4, 8) or weights_prepacked == 1:
         raise node.error("wanted weights of 2, 4 or 8 bits as they are (quant_type int)")
@@ -640,22 +585,9 @@ def quantised_mixture(
         size = getattr(dims_of(numbers)[2], "value", 1)
         return _by_blocks(node, numbers, scale, zero, bits, 2, block_size or size)
 
-    return mixture(
-        node,
-        x,
-        router,
-        real(weight_1, scale_1, zero_1),
-        bias_1,
-        real(weight_2, scale_2, zero_2),
-        bias_2,
-        real(weight_3, scale_3, zero_3),
-        bias_3,
-        k=k,
-        activation_type=activation_type,
-        activation_alpha=activation_alpha,
-        activation_beta=activation_beta,
-        normalize_routing_weights=normalize_routing_weights,
-        use_sparse_mixer=use_sparse_mixer,
-        swiglu_fusion=swiglu_fusion,
-        swiglu_limit=swiglu_limit,
+    layers = (
+        (real(weight_1, scale_1, zero_1), bias_1),
+        (real(weight_2, scale_2, zero_2), bias_2),
+        (real(weight_3, scale_3, zero_3), bias_3),
     )
+    return mixture(node, x, router, *itertools.chain(*layers), **attributes)

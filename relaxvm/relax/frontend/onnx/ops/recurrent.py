@@ -7,7 +7,7 @@ from typing import Any
 
 from .....base import FrontendError
 from ....expr import Tuple, const
-from ..registry import onnx, op
+from ..registry import Floats, onnx, op, passes_on
 from ..values import dims_of, dtype_of, shape_expr
 
 # Activation -> alpha and beta where the model does not say them, as ONNX has it.
@@ -25,25 +25,27 @@ _REVERSED = {"forward": (False,), "reverse": (True,), "bidirectional": (False, T
 _KEYS = ("activations", "alphas", "betas")
 
 
-def _activations(attrs: dict[str, Any], directions: int, defaults: Sequence[str]) -> Any:
+def _activations(
+    activations: Any, alphas_and_betas: Sequence[Floats], directions: int, defaults: Sequence[str]
+) -> Any:
     """For each direction, the attributes `activations`, `alphas` and `betas`."""
-    names = [n.lower() for n in attrs["activations"] or [*defaults] * directions]
+    names = [n.lower() for n in activations or [*defaults] * directions]
     count = len(defaults)
     if len(names) not in (count, count * directions) and len(names) < count * directions:
         raise FrontendError(f"wanted {count * directions} activations, got {list(names)}")
     numbers = []
-    for place, given in enumerate((attrs["activation_alpha"], attrs["activation_beta"])):
+    for place, attribute in enumerate(alphas_and_betas):
         takes = [len(_NUMBERS.get(n, ())) > place for n in names]
-        given = list(given or ())
+        said = list(attribute or ())
         # Numbers of all activations, or of those that take some.
-        rest = [v for v, t in zip(given, takes) if t] if len(given) == len(names) else given
+        rest = [v for v, t in zip(said, takes) if t] if len(said) == len(names) else said
         rest += [_NUMBERS[n][place] for n, t in zip(names, takes) if t][len(rest) :]
         supply = iter(rest)
         numbers.append([next(supply) if t else 0.0 for t in takes])
     return [
         dict(
             zip(
-                ("activations", "alphas", "betas"),
+                _KEYS,
                 (tuple(part[begin:][:count]) for part in (names, *numbers)),
             )
         )
@@ -59,9 +61,15 @@ def _layer(
     b: Any,
     lengths: Any,
     states: Sequence[Any],
-    attrs: dict[str, Any],
     defaults: Sequence[str],
     call: Callable[..., Any],
+    *,
+    activation_alpha: Floats = None,
+    activation_beta: Floats = None,
+    activations: Any = None,
+    clip: Any = None,
+    direction: str = "forward",
+    layout: int = 0,
 ) -> list[Any]:
     """The outputs of a layer: what all steps give, and the last states.
 
@@ -71,13 +79,13 @@ def _layer(
     for value, rank in ranks:
         if value is not None and len(dims_of(value)) != rank:
             raise FrontendError(f"wanted an input of {rank} dimensions, got {value.struct_info}")
-    way = attrs["direction"].lower().replace("foward", "forward")
+    way = direction.lower().replace("foward", "forward")
     if way not in _REVERSED:
         raise FrontendError(f"direction: wanted one of {', '.join(_REVERSED)}, got {way!r}")
     directions, hidden = _REVERSED[way], dims_of(r)[2]
     if getattr(dims_of(r)[0], "value", None) != len(directions):
         raise FrontendError(f"{way}: wanted weights of {len(directions)}, got {r.struct_info}")
-    batch_first = bool(attrs["layout"])
+    batch_first = bool(layout)
     if batch_first:
         x = op.permute_dims(x, (1, 0, 2))
         states = [s if s is None else op.permute_dims(s, (1, 0, 2)) for s in states]
@@ -92,10 +100,11 @@ def _layer(
     lengths = node.emit(lengths)
     empty = op.zeros(shape_expr([batch, hidden]), dtype_of(x))
     parts = []
-    functions = _activations(attrs, len(directions), defaults)
+    numbers = activation_alpha, activation_beta
+    functions = _activations(activations, numbers, len(directions), defaults)
     for d, (reverse, more) in enumerate(zip(directions, functions)):
         begin = [empty if s is None else direction_of(s, d) for s in states]
-        more.update(clip=attrs["clip"], reverse=reverse)
+        more.update(clip=clip, reverse=reverse)
         parts.append(tuple(node.emit(call(x, d, lengths, begin, more))))
     y, *last = (op.stack(Tuple(column), 1 if k == 0 else 0) for k, column in enumerate(zip(*parts)))
     if batch_first:
@@ -108,7 +117,7 @@ def direction_of(x: Any, d: int) -> Any:
     return op.take(x, const(d, "int64"), 0)
 
 
-def _gates(x: Any, d: int, order: Sequence[int], transpose: bool = True) -> Any:
+def _gates(x: Any, d: int, order: Sequence[int]) -> Any:
     """Weights or biases of a direction, their gates in another order, laid out [inputs, gates *
     hidden].
     """
@@ -131,10 +140,10 @@ def _biases(b: Any, d: int, order: Sequence[int], r: Any, dtype: Any) -> tuple[A
 
 
 @onnx("LSTM", since=1, ignores="hidden_size output_sequence")
+@passes_on(_layer)
 def lstm(
     node: Any, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
-    c: Any = None, p: Any = None, *, activation_alpha: Any, activation_beta: Any,
-    activations: Any, clip: Any, direction: str, input_forget: int, layout: int = 0,
+    c: Any = None, p: Any = None, *, input_forget: int = 0, **attributes: Any,
 ) -> Any:  # fmt: skip
     order = (0, 2, 3, 1)
     if p is not None and len(dims_of(p)) != 2:
@@ -146,22 +155,16 @@ def lstm(
         args = (x, _gates(w, d, order), _gates(r, d, order), bias, lengths, *states, peephole)
         return op.nn.lstm(*args, coupled=bool(input_forget), **more)
 
-    attrs = {
-        "activation_alpha": activation_alpha,
-        "activation_beta": activation_beta,
-        "activations": activations,
-        "clip": clip,
-        "direction": direction,
-        "layout": layout,
-    }
-    return _layer(node, x, w, r, b, lengths, (h, c), attrs, ["sigmoid", "tanh", "tanh"], call)
+    return _layer(
+        node, x, w, r, b, lengths, (h, c), ["sigmoid", "tanh", "tanh"], call, **attributes
+    )
 
 
 @onnx("GRU", since=1, ignores="hidden_size output_sequence")
+@passes_on(_layer)
 def gru(
     node: Any, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
-    *, activation_alpha: Any, activation_beta: Any, activations: Any, clip: Any, direction: str,
-    linear_before_reset: int = 0, layout: int = 0,
+    *, linear_before_reset: int = 0, **attributes: Any,
 ) -> Any:  # fmt: skip
     order = (0, 1, 2)
 
@@ -170,33 +173,17 @@ def gru(
         args = (x, _gates(w, d, order), _gates(r, d, order), *biases, lengths, *states)
         return op.nn.gru(*args, reset_after=bool(linear_before_reset), **more)
 
-    attrs = {
-        "activation_alpha": activation_alpha,
-        "activation_beta": activation_beta,
-        "activations": activations,
-        "clip": clip,
-        "direction": direction,
-        "layout": layout,
-    }
-    return _layer(node, x, w, r, b, lengths, (h,), attrs, ["sigmoid", "tanh"], call)
+    return _layer(node, x, w, r, b, lengths, (h,), ["sigmoid", "tanh"], call, **attributes)
 
 
 @onnx("RNN", since=1, ignores="hidden_size output_sequence")
+@passes_on(_layer)
 def rnn(
     node: Any, x: Any, w: Any, r: Any, b: Any = None, lengths: Any = None, h: Any = None,
-    *, activation_alpha: Any, activation_beta: Any, activations: Any, clip: Any, direction: str,
-    layout: int = 0,
+    **attributes: Any,
 ) -> Any:  # fmt: skip
     def call(x: Any, d: int, lengths: Any, states: Any, more: dict[str, Any]) -> Any:
         bias = op.add(*_biases(b, d, (0,), r, dtype_of(x)))
         return op.nn.rnn(x, _gates(w, d, (0,)), _gates(r, d, (0,)), bias, lengths, *states, **more)
 
-    attrs = {
-        "activation_alpha": activation_alpha,
-        "activation_beta": activation_beta,
-        "activations": activations,
-        "clip": clip,
-        "direction": direction,
-        "layout": layout,
-    }
-    return _layer(node, x, w, r, b, lengths, (h,), attrs, ["tanh"], call)
+    return _layer(node, x, w, r, b, lengths, (h,), ["tanh"], call, **attributes)

@@ -13,7 +13,7 @@ from .....ir import IntImm, structural_equal
 from ....expr import PrimValue, TupleGetItem, const
 from ....op.nn.window import window_count
 from ....op.sizes import simplified
-from ..registry import add, onnx, op
+from ..registry import Ints, add, onnx, op, passes_on
 from ..values import as_size, dims_of, dtype_of, product, shape_expr
 
 
@@ -84,21 +84,26 @@ _AVG_POOL = {1: op.nn.avg_pool1d, 2: op.nn.avg_pool2d, 3: op.nn.avg_pool3d}
 # -- convolutions ----------------------------------------------------------------------------------
 
 
-@onnx("Conv")
-def conv(
-    node: Any,
+def _sliding(
     x: Any,
     weight: Any,
-    bias: Any = None,
     *,
-    auto_pad: str,
-    dilations: Any,
-    group: int,
-    kernel_shape: Any,
-    pads: Any,
-    strides: Any,
-) -> Any:
-    window = _window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    auto_pad: str = "NOTSET",
+    dilations: Ints = None,
+    group: int = 1,
+    kernel_shape: Ints = None,
+    pads: Ints = None,
+    strides: Ints = None,
+) -> tuple[Window, int]:
+    """The window of a convolution, and its groups."""
+    kernel = _kernel(weight, kernel_shape)
+    return _window(x, kernel, strides, dilations, pads, auto_pad), group
+
+
+@onnx("Conv")
+@passes_on(_sliding)
+def conv(node: Any, x: Any, weight: Any, bias: Any = None, **sliding: Any) -> Any:
+    window, group = _sliding(x, weight, **sliding)
     convolve = _CONV[window.axes]
     y = convolve(x, weight, window.strides, window.padding, window.dilations, group)
     return y if bias is None else op.add(y, _by_channel(bias, window.axes))
@@ -225,21 +230,16 @@ def col2im(
 
 
 @onnx("ConvInteger", since=10)
+@passes_on(_sliding)
 def conv_integer(
     node: Any,
     x: Any,
     weight: Any,
     x_zero: Any = None,
     w_zero: Any = None,
-    *,
-    auto_pad: str,
-    dilations: Any,
-    group: int,
-    kernel_shape: Any,
-    pads: Any,
-    strides: Any,
+    **sliding: Any,
 ) -> Any:
-    window = _window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    window, group = _sliding(x, weight, **sliding)
     x, weight, window, rows = _in_two_axes(x, weight, window)
     zeros = [None if z is None else scalar_if_one(z) for z in (x_zero, w_zero)]
     y = op.conv2d_integer(
@@ -255,6 +255,7 @@ def conv_integer(
 
 
 @onnx("QLinearConv", since=10)
+@passes_on(_sliding)
 def qlinear_conv(
     node: Any,
     x: Any,
@@ -266,15 +267,9 @@ def qlinear_conv(
     y_scale: Any,
     y_zero: Any,
     bias: Any = None,
-    *,
-    auto_pad: str,
-    dilations: Any,
-    group: int,
-    kernel_shape: Any,
-    pads: Any,
-    strides: Any,
+    **sliding: Any,
 ) -> Any:
-    window = _window(x, _kernel(weight, kernel_shape), strides, dilations, pads, auto_pad)
+    window, group = _sliding(x, weight, **sliding)
     x, weight, window, rows = _in_two_axes(x, weight, window)
     y = op.qlinear_conv2d(
         x,
