@@ -5,7 +5,7 @@ PY := $(VENV)/bin/python
 # One process of tests per core; `make test WORKERS=` runs them in one.
 WORKERS ?= -n auto --dist worksteal
 
-.PHONY: demo test test-slow test-all lint types bench clean
+.PHONY: demo test test-slow test-all browser lint types bench clean
 
 $(VENV)/ready: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -33,6 +33,10 @@ test-slow: $(VENV)/ready-test
 	$(PY) -m pytest $(WORKERS) -m slow
 
 test-all: test test-slow
+
+# What tests of the HTML page look at it with, on Debian and its kin; without it they are skipped.
+browser:
+	apt-get install --yes --no-install-recommends chromium chromium-driver
 
 bench: $(VENV)/ready-bench
 	$(PY) -m pytest bench -p no:cacheprovider -o testpaths=bench --benchmark-only --benchmark-columns=median,iqr,rounds

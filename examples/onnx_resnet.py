@@ -72,7 +72,9 @@ def timed(call, seconds=0.5):
 def main(argv=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model", nargs="?")
-    parser.add_argument("--side", type=int, default=32, help="height and width of the images")
+    parser.add_argument(
+        "--side", type=int, default=32, help="of images, where the model leaves it open"
+    )
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         path = pathlib.Path(options.model or pathlib.Path(folder, "resnet.onnx"))
@@ -93,9 +95,14 @@ def main(argv=None):
         print(f"ready from its file in {(time.perf_counter() - began) * 1e3:.0f} ms")
 
         rng = np.random.default_rng(0)
-        images = rng.standard_normal((1, 3, options.side, options.side), "float32")
+        # One image, of the size that the model wants.
+        wanted = program.function("main").params[0].shape
+        sizes = zip(wanted, (1, 3, options.side, options.side), strict=True)
+        shape = [dim if isinstance(dim, int) else size for dim, size in sizes]
+        images = rng.standard_normal(shape, "float32")
         answer = main_function(images).numpy()
-        print(f"most likely class {answer.argmax()}, {timed(lambda: main_function(images)):.3f} ms")
+        took = timed(lambda: main_function(images))
+        print(f"most likely class {answer.argmax()}, {took:.3f} ms")
 
         try:
             import onnxruntime

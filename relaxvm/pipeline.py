@@ -21,7 +21,7 @@ from .ir import IRModule, PassContext
 from .ir.instrument import blame
 from .ir.transform import Pass, Sequential, module_pass
 from .relax import transform
-from .relax.analysis import assert_well_formed
+from .relax.analysis import assert_well_formed, called_operators
 from .relax.donate import with_donated
 from .relax.named_pipelines import get_pipeline, register_pipeline
 from .relax.stages import STAGES as STAGES
@@ -36,7 +36,14 @@ from .relax.vm_build import (
 from .relax.vm_build import reachable_kernels as reachable_kernels
 from .relax.vm_codegen import emit_functions
 from .runtime import Executable
-from .target import Target, compile_kernels, compile_program, cpu_model, llvm_at_hand
+from .target import (
+    Target,
+    compile_kernels,
+    compile_program,
+    cpu_model,
+    llvm_at_hand,
+    worker_at_hand,
+)
 from .tir.schedule.rules import ApplyTuned, DefaultSchedule, WidenIndices
 from .tir.transform import LOWER_TIR as LOWER_TIR
 
@@ -134,7 +141,7 @@ def build(
     mod = module_to_build(mod, tir_pipeline, exec_mode, system_lib)
     target = Target.or_current(target)
     mod = with_donated(bind_params(mod, params or {}), donate)
-    with collected() as report:
+    with collected() as report, worker_at_hand(called_operators(mod)):
         mod, passes = _planned(mod, pipeline if relax_pipeline is None else relax_pipeline)
         schedule = None
         if tir_pipeline == "default":

@@ -17,10 +17,10 @@ ROOT = pathlib.Path(__file__).parent.parent
 PACKAGE = ROOT / "relaxvm"
 # Lower a limit when the count has fallen; a change that raises one is made otherwise, but for the
 # lines of relax/op, which rise by what new operators need (30 on quantised tensors: 1,182; those
-# that ONNX has, from recurrent layers to Fourier transforms and text: 2,460). The lines of the
+# that ONNX has, from recurrent layers to sequences of run time: 2,605). The lines of the
 # whole package are printed and not held.
 LIMITS = {
-    "lines of relax/op": 20_475,
+    "lines of relax/op": 20_620,
     "lines of __all__": 171,
     "type: ignore": 47,
     "modules that mypy excuses": 0,

@@ -36,11 +36,23 @@ _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 _MARK = "---- block"
 
 
+def _words(line):
+    """The arguments of a command, which is not to measure for long."""
+    words = line.split()[1:]
+    return [*words, "--seconds", "0.05"] if words[0] == "bench" else words
+
+
 def blocks_of(text):
-    """(Python, what it prints or None) for every block of Python in a page."""
+    """(Python, what it prints or None) for every block of Python in a page; commands in blocks of
+    sh are run as well, and must end well.
+    """
     found = []
     for language, body in _BLOCK.findall(text):
-        if language == "python":
+        if language == "sh":
+            lines = [line.partition("#")[0] for line in body.splitlines()]
+            lines = [line for line in lines if line.startswith("relaxvm ")]
+            found.append(("".join(f"assert main({_words(line)}) == 0\n" for line in lines), None))
+        elif language == "python":
             found.append((body, None))
         elif language == "text" and found:
             assert found[-1][1] is None, "one text block after a block of Python"
@@ -53,7 +65,10 @@ def test_blocks_of_a_page_run_and_print_what_they_say(page, tmp_path):
     blocks = blocks_of((ROOT / page).read_text(encoding="utf-8"))
     assert blocks
     program = tmp_path / "page.py"
-    program.write_text("".join(f"print({_MARK!r})\n{code}\n" for code, _ in blocks))
+    program.write_text(
+        "from relaxvm.cli import main\n"
+        + "".join(f"print({_MARK!r})\n{code}\n" for code, _ in blocks)
+    )
     done = subprocess.run(
         [sys.executable, "-W", "error", str(program)], capture_output=True, text=True, cwd=tmp_path
     )

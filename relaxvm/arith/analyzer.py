@@ -673,6 +673,7 @@ class Analyzer:
         best = self._poly_bound(poly).max_value
         for _ in range(16):
             step = self._eliminate(poly) or self._eliminate_quotient(poly)
+            step = step or self._eliminate_quotients(poly)
             if step is None:
                 break
             poly = step
@@ -720,6 +721,36 @@ class Analyzer:
             if k < 0 or isinstance(q, Div):
                 Poly.constant(c - 1).add_to(terms, abs(k) // c)
             return Poly(terms)
+        return None
+
+    def _eliminate_quotients(self, poly: Poly) -> Poly | None:
+        """Replace ``k * (x // c - y // c)``, k and c > 0, by what bounds it where ``x - y <= d``:
+        ``x // c - y // c <= ceil(d / c)``.
+        """
+        ups: dict[tuple[int, int], Any] = {}
+        for sign in (1, -1):
+            for monomial, k in poly.terms.items():
+                q = monomial[0] if len(monomial) == 1 else None
+                if not isinstance(q, FloorDiv) or not isinstance(q.b, IntImm) or k * sign <= 0:
+                    continue
+                c, times = q.b.value, abs(k)
+                if c <= 0 or any(q in m for m in poly.terms if len(m) > 1):
+                    continue
+                if sign > 0:
+                    ups[c, times] = q
+                    continue
+                up = ups.get((c, times))
+                if up is None:
+                    continue
+                x, y = self._poly(up.a), self._poly(q.a)
+                if not (self._exact(x, up.a) and self._exact(y, q.a)):
+                    continue
+                most = self._upper(x - y)
+                if most >= POS_INF:
+                    continue
+                terms = {m: n for m, n in poly.terms.items() if m not in ((up,), (q,))}
+                Poly.constant(-(-most // c) * times).add_to(terms, 1)
+                return Poly(terms)
         return None
 
     def _upper_by_facts(self, poly: Poly, depth: int = 3) -> int:

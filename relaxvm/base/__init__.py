@@ -9,6 +9,7 @@ from .components import callees_first as callees_first
 from .components import components as components
 from .components import reachable as reachable
 from .cpu import CpuModel as CpuModel
+from .cpu import Rates as Rates
 from .dtype import FLOAT8_TYPES as FLOAT8_TYPES
 from .dtype import SMALL_FLOATS as SMALL_FLOATS
 from .dtype import DataType as DataType

@@ -6,6 +6,22 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Rates:
+    """How fast a core is, for predictions alone: schedules do not follow from it.
+
+    hertz           cycles in a second
+    l2, l3, memory  bytes that it reads in a cycle from where they are; those of memory are shared
+    fork_seconds    what it takes to wake another thread that waits, and to wait for its end
+    """
+
+    hertz: float = 3e9
+    l2: float = 24.0
+    l3: float = 10.0
+    memory: float = 5.0
+    fork_seconds: float = 2e-6
+
+
+@dataclass(frozen=True)
 class CpuModel:
     """One kind of CPU.
 
@@ -16,6 +32,7 @@ class CpuModel:
     l1_bytes ...      data caches; l1 and l2 of one core, l3 of all
     line_bytes        of the caches
     cores             how many a kernel may use
+    rates             how fast it is, for predictions
 
     The defaults are those of a modest CPU, right for code that must run anywhere.
     """
@@ -30,6 +47,7 @@ class CpuModel:
     l3_bytes: int = 8 << 20
     line_bytes: int = 64
     cores: int = 1
+    rates: Rates = Rates()
 
     def lanes(self, bits: int) -> int:
         """How many elements of `bits` one register holds; at least 1."""

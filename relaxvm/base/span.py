@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import linecache
 
+_MOST_PARTS = 64
+
 
 class Span:
     """A source position. Lines and columns count from 1; `name` describes sources that have no
@@ -36,15 +38,21 @@ class Span:
 
     @staticmethod
     def merge(*spans: Span) -> Span:
-        """One span for a node made out of several; unknown ones and repeats are dropped."""
-        parts: list[Span] = []
-        for span in spans:
+        """One span for a node made out of several; unknown ones and repeats are dropped, and what
+        is more than 64.
+        """
+        known = [span for span in spans if span is not UNKNOWN]
+        if len(known) < 2:
+            return known[0] if known else UNKNOWN
+        parts: dict[tuple[str, int, int, str], Span] = {}
+        for span in known:
             for part in span.parts or (span,):
-                if part is not UNKNOWN and part not in parts:
-                    parts.append(part)
-        if not parts:
-            return UNKNOWN
-        return parts[0] if len(parts) == 1 else Span(parts=tuple(parts))
+                parts.setdefault((part.source, part.line, part.column, part.name), part)
+        # One that has them all stays the same object.
+        for span in known:
+            if len(span.parts or (span,)) == len(parts):
+                return span
+        return Span(parts=tuple(parts.values())[:_MOST_PARTS])
 
     def source_line(self) -> str | None:
         """The text of the first line, if its file can be read."""

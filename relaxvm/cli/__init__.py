@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command `relaxvm`: whole models from a shell.
 
 Enters: arguments, and models in files. Leaves: text or JSON on standard output, progress and errors

@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base import Deferred, LoadError
+from ..base import Deferred, LoadError, RelaxvmError
 from ..runtime import VirtualMachine, cpu
 from .console import Console
 from .inputs import add_input_options, inputs_of, plain
-from .models import Model, add_build_options, add_model, opened
+from .models import (
+    Model,
+    add_build_options,
+    add_model,
+    build,
+    opened,
+    pass_settings,
+    target_text,
+)  # fmt: skip
 
 if TYPE_CHECKING:
-    from .. import pipeline
     from ..relax import interp
     from ..relax.frontend import onnx as frontend
 else:
     frontend = Deferred("relaxvm.relax.frontend.onnx")
     interp = Deferred("relaxvm.relax.interp")
-    pipeline = Deferred("relaxvm.pipeline")
 
 HELP = "compare a model's answers with those of another runtime"
 EXAMPLES = """
@@ -78,7 +84,11 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         rows = _compared(_listed(plain(right)), _listed(plain(result)))
         return _told(rows, arguments, console, None)
     path = arguments.original or model.path
-    proto = frontend.model.Model(path).proto
+    source = frontend.model.Model(path) if arguments.original else model.source
+    proto = source.complete()
+    if any(t.data_location for t in proto.graph.initializer):
+        with console.stage("data beside the model"):
+            _load_external(proto, path)
     judge = _JUDGES[arguments.against]
     weights = {t.name for t in proto.graph.initializer}
     feeds = dict(zip((i.name for i in proto.graph.input if i.name not in weights), values))
@@ -86,7 +96,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         right = judge(proto, path, feeds)
     names = [o.name for o in proto.graph.output]
     rows = _compared(right, _listed(plain(result)), names)
-    search = _Search(proto, path, feeds, arguments, model) if model.is_onnx else None
+    search = _Search(proto, feeds, arguments, model) if model.is_onnx else None
     return _told(rows, arguments, console, search)
 
 
@@ -106,6 +116,8 @@ def _told(
         with console.stage("the first node that differs"):
             difference = search.first()
         console.text(difference["text"])
+    if right:
+        console.text(f"right: every output is within {arguments.tolerance:g} of its scale")
     console.result({"right": right, "outputs": rows, "first_difference": difference or None})
     return 0 if right else _WRONG_NUMBERS
 
@@ -157,13 +169,17 @@ def _is_text(values: np.ndarray) -> bool:
     return values.dtype.hasobject or np.issubdtype(values.dtype, np.character)
 
 
-def _reference(proto: Any, path: str, feeds: Mapping[str, Any]) -> list[Any]:
+def _load_external(proto: Any, path: str) -> None:
+    """The importer has looked at the places already."""
     import onnx
+
+    onnx.load_external_data_for_model(proto, os.path.dirname(path) or ".")
+
+
+def _reference(proto: Any, path: str, feeds: Mapping[str, Any]) -> list[Any]:
     import onnx.reference
 
     try:
-        if os.path.exists(path) and any(t.data_location for t in proto.graph.initializer):
-            onnx.load_external_data_for_model(proto, os.path.dirname(path) or ".")
         return list(onnx.reference.ReferenceEvaluator(proto).run(None, dict(feeds)))
     except Exception as error:  # what it raises depends on the operator
         raise LoadError(f"onnx.reference cannot run it: {error!r}") from error
@@ -192,7 +208,10 @@ _JUDGES: dict[str, Callable[[Any, str, Mapping[str, Any]], list[Any]]] = {
 
 # -- where it begins -------------------------------------------------------------------------------
 
-_REPRO = '''"""The outputs of one node differ: ``python repro.py`` shows how much."""
+_REPRO = '''"""{title}: its answers differ from those of onnx.reference.
+
+``python repro.py`` shows how much.
+"""
 
 import pathlib
 
@@ -203,50 +222,73 @@ import relaxvm
 
 here = pathlib.Path(__file__).parent
 with np.load(here / "inputs.npz") as arrays:
-    inputs = {name: arrays[name] for name in arrays.files}
-model = str(here / "model.onnx")
-wanted = onnx.reference.ReferenceEvaluator(model).run(None, inputs)
-got = relaxvm.load(model)["main"](*inputs.values())
-for each, ours in zip(wanted, got if isinstance(got, tuple) else [got]):
-    print(each.shape, np.abs(each - ours.numpy()).max())
+    inputs = {{name: arrays[name] for name in arrays.files}}
+evaluator = onnx.reference.ReferenceEvaluator(str(here / "model.onnx"))
+wanted = evaluator.run(None, inputs)
+with relaxvm.transform.PassContext(**{settings}):
+    program = relaxvm.load(here / "model.onnx", {target!r})
+got = program["main"](*inputs.values())
+for name, each, ours in zip(
+    evaluator.output_names, wanted, got if isinstance(got, tuple) else [got]
+):
+    error = np.abs(each - ours.numpy()).max()
+    print(name, each.shape, f"greatest error {{error:.3g}} of {{np.abs(each).max():.3g}}")
 '''
 
 
 class _Search:
-    """Looks for the first node whose value differs, and writes a model of it alone."""
+    """Looks for the first node whose value differs, and writes a short model that shows it."""
 
     def __init__(
-        self, proto: Any, path: str, feeds: Mapping[str, Any], arguments: argparse.Namespace,
-        model: Model,
-    ) -> None:  # fmt: skip
-        self._proto, self._path, self._feeds = proto, path, feeds
-        self._arguments, self._model = arguments, model
+        self, proto: Any, feeds: Mapping[str, Any], arguments: argparse.Namespace, model: Model
+    ) -> None:
+        self._proto, self._arguments, self._model = proto, arguments, model
         self._judge = _JUDGES[arguments.against]
-        self._nodes = list(proto.graph.node)
+        self._nodes = list(self._proto.graph.node)
+        # What is known of values; the inputs, then every value as the judge has it.
+        self._values = dict(feeds)
+        self._every_value = True
 
     def first(self) -> dict[str, Any]:
         """What was found, and where the repro was written."""
-        names = [o for node in self._nodes for o in node.output if o]
-        ours, right = self._answers(self._cut(len(self._nodes), names), names)
-        index = next(
-            (i for i, node in enumerate(self._nodes) if self._wrong(node, ours, right)), None
-        )
+        last = len(self._nodes) - 1
+        ours, right = self._answers(0, last)
+        wrong = (i for i, node in enumerate(self._nodes) if self._differs(node, ours, right))
+        index = next(wrong, None)
         how = "with every value an output"
         if index is None:
             # Only where values are computed together: whole programs are cut shorter and shorter.
-            index, how = self._bisected(), "in the program up to it"
+            self._every_value = False
+            index = _least(0, last, lambda i: self._shows(0, i))
+            how = "in the program up to it"
+        self._values |= right
+        count = 1
+        while count <= index and not self._shows(index + 1 - count, index):
+            count *= 2
+        count = min(count, index + 1)
+        count = _least(count // 2 + 1, count, lambda n: self._shows(index + 1 - n, index))
         node = self._nodes[index]
         title = f"{node.name or node.output[0]} ({node.op_type})"
-        files = self._repro(index, right)
+        folder = self._repro(index + 1 - count, index, title)
+        shown = "the node alone" if count == 1 else f"the {count} nodes up to it"
         return {
             "node": node.name,
             "operator": node.op_type,
             "outputs": list(node.output),
-            "repro": files,
-            "text": f"first node that differs, {how}: {title}; {files}/repro.py shows it",
+            "nodes": count,
+            "repro": folder,
+            "text": f"first node that differs, {how}: {title}\n"
+            f"{os.path.join(folder, 'repro.py')} shows it with {shown}",
         }
 
-    def _wrong(self, node: Any, ours: Answers, right: Answers) -> bool:
+    def _shows(self, first: int, last: int) -> bool:
+        """Whether a program of these nodes alone differs at its end."""
+        try:
+            return self._differs(self._nodes[last], *self._answers(first, last))
+        except (RelaxvmError, LookupError):
+            return False  # what a part lacks, its whole has
+
+    def _differs(self, node: Any, ours: Answers, right: Answers) -> bool:
         pairs = [(right[o], ours[o]) for o in node.output if o in ours and o in right]
         return any(
             row["relative"] > self._arguments.tolerance
@@ -254,63 +296,84 @@ class _Search:
             for row in _compared([wanted], [got])
         )
 
-    def _bisected(self) -> int:
-        low, high = 0, len(self._nodes) - 1
-        while low < high:
-            middle = (low + high) // 2
-            names = [o for o in self._nodes[middle].output if o]
-            ours, right = self._answers(self._cut(middle + 1, names), names)
-            if self._wrong(self._nodes[middle], ours, right):
-                high = middle
-            else:
-                low = middle + 1
-        return low
+    def _answers(self, first: int, last: int) -> tuple[Answers, Answers]:
+        """Ours and the judge's of these nodes."""
+        proto, feeds = self._part(first, last)
+        right = self._judge(proto, "", feeds)
+        folder = os.path.dirname(self._model.path) or "."
+        shapes = self._model.shapes if first == 0 else {}
+        mod = frontend.from_onnx(frontend.model.Model(proto, folder), shapes)
+        program = build(mod, self._arguments)
+        result = VirtualMachine(program, cpu())["main"](*feeds.values())
+        names = [o.name for o in proto.graph.output]
+        ours = [plain(result)] if len(names) == 1 else _listed(plain(result))
+        return dict(zip(names, ours)), dict(zip(names, right))
 
-    def _answers(self, proto: Any, names: Sequence[str]) -> tuple[Answers, Answers]:
-        right = self._judge(proto, "", self._feeds)
-        mod = frontend.from_onnx(frontend.model.Model(proto, os.path.dirname(self._path) or "."),
-                                 self._model.shapes)  # fmt: skip
-        result = VirtualMachine(pipeline.build(mod), cpu())["main"](*self._feeds.values())
-        return dict(zip(names, _listed(plain(result)))), dict(zip(names, right))
-
-    def _cut(self, count: int, outputs: Sequence[str]) -> Any:
-        """The model's first `count` nodes, with these outputs."""
-        import onnx
-
-        proto = onnx.ModelProto()
-        proto.CopyFrom(self._proto)
-        del proto.graph.node[count:]
-        del proto.graph.output[:]
-        proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in outputs)
-        return proto
-
-    def _repro(self, index: int, right: Answers) -> str:
-        """Write the node with the values that it was given; the folder."""
+    def _part(self, first: int, last: int) -> tuple[Any, Answers]:
+        """The model of some nodes, and what it is given. From the first node on, the model's own
+        inputs; else the values that come into these nodes, with the shapes that they have.
+        """
         import onnx
         import onnx.helper
 
-        node = self._nodes[index]
-        weights = {t.name: t for t in self._proto.graph.initializer}
-        known = {**self._feeds, **right}
-        inputs = {n: np.asarray(known[n]) for n in dict.fromkeys(node.input) if n in known}
-        infos = [
-            onnx.helper.make_tensor_value_info(
-                n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape
-            )
-            for n, a in inputs.items()
-        ]
-        graph = onnx.helper.make_graph(
-            [node], "one node", infos, [onnx.ValueInfoProto(name=o) for o in node.output if o],
-            [weights[n] for n in dict.fromkeys(node.input) if n in weights],
-        )  # fmt: skip
-        model = onnx.helper.make_model(
-            graph, opset_imports=list(self._proto.opset_import),
-            ir_version=self._proto.ir_version, functions=list(self._proto.functions),
-        )  # fmt: skip
+        nodes = self._nodes[first : last + 1]
+        shown = nodes if self._every_value else nodes[-1:]
+        proto = onnx.ModelProto()
+        proto.CopyFrom(self._proto)
+        graph = proto.graph
+        del graph.node[:], graph.output[:], graph.value_info[:]
+        graph.node.extend(nodes)
+        graph.output.extend(onnx.ValueInfoProto(name=o) for n in shown for o in n.output if o)
+        weights = {t.name for t in graph.initializer}
+        weights |= {t.values.name for t in graph.sparse_initializer}
+        names = [i.name for i in graph.input if i.name not in weights]
+        if first:
+            del graph.input[:]
+            used = dict.fromkeys(name for node in nodes for name in _used(node))
+            inner = {o for node in nodes for o in node.output}
+            names = [n for n in used if n in self._values and n not in inner | weights]
+            for name in names:
+                value = np.asarray(self._values[name])
+                dtype = onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+                info = onnx.helper.make_tensor_value_info(name, dtype, value.shape)
+                graph.input.append(info)
+            for i in reversed(range(len(graph.initializer))):
+                if graph.initializer[i].name not in used:
+                    del graph.initializer[i]
+        return proto, {name: self._values[name] for name in names}
+
+    def _repro(self, first: int, last: int, title: str) -> str:
+        """Write these nodes and what they were given; the folder."""
+        import onnx
+
         folder: str = self._arguments.repro
+        proto, feeds = self._part(first, last)
         os.makedirs(folder, exist_ok=True)
-        onnx.save(model, os.path.join(folder, "model.onnx"))
-        np.savez(os.path.join(folder, "inputs.npz"), **dict[str, Any](inputs))
+        onnx.save(proto, os.path.join(folder, "model.onnx"))
+        np.savez(os.path.join(folder, "inputs.npz"), **dict[str, Any](feeds))
+        text = _REPRO.format(
+            title=title.replace("\\", "").replace('"', ""),
+            settings=pass_settings(self._arguments),
+            target=target_text(self._arguments.target),
+        )
         with open(os.path.join(folder, "repro.py"), "w", encoding="utf-8") as file:
-            file.write(_REPRO)
+            file.write(text)
         return folder
+
+
+def _used(node: Any) -> Iterator[str]:
+    """The values that a node uses, those that its subgraphs use from outside too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for graph in (attribute.g, *attribute.graphs):
+            for inner in graph.node:
+                yield from _used(inner)
+            yield from (o.name for o in graph.output)
+
+
+def _least(low: int, high: int, test: Callable[[int], bool]) -> int:
+    """The least number of the interval that passes a test which the greatest passes."""
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if test(middle) else (middle + 1, high)
+    return low

@@ -9,9 +9,9 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ..base import Deferred, LoadError
-from ..runtime import Executable, NDArray, save_param_dict_to_file
+from ..runtime import Executable, NDArray, VirtualMachine, cpu, save_param_dict_to_file
 from .console import Console, size_text
-from .models import Model, add_build_options, add_model, opened, target_text
+from .models import Model, add_build_options, add_model, check_writable, opened, target_text
 
 if TYPE_CHECKING:
     from .. import pipeline
@@ -24,9 +24,12 @@ HELP = "build a model and write it into one file"
 EXAMPLES = """
     relaxvm compile model.onnx -o model.rvm
     relaxvm compile model.onnx -o model.rvm --shape x=1x3x224x224 --target x86-64-v3
+    relaxvm compile model.onnx -o model.rvm --target native,aarch64-linux-gnu
+                                                  a file for each: model.native.rvm, ...
     relaxvm compile model.onnx -o model.rvm --weights separate     also writes model.params
     relaxvm compile model.onnx -o model.rvm --c-source             also writes the folder model.c
     relaxvm compile program.py:Module -o program.rvm
+    relaxvm compile model.rvm -o here.rvm         machine code for this machine, if it has none
 """
 
 
@@ -40,15 +43,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="separate: the weights of an ONNX model become inputs, their values a .params file",
     )  # fmt: skip
     parser.add_argument(
+        "--strip-debug",
+        action="store_true",
+        help="leave out which nodes of the model, or source lines, an error is about",
+    )
+    parser.add_argument(
         "--c-source", action="store_true", help="the kernels as C as well, in a folder beside it"
     )
 
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Build the model, write the file, tell what is in it."""
-    folder = os.path.dirname(arguments.output) or "."
-    if not os.path.isdir(folder) or os.path.isdir(arguments.output):
-        raise LoadError(f"-o {arguments.output}: wanted a file in a folder that is there")
+    check_writable(arguments, "output")
     began = time.perf_counter()
     model = opened(arguments, console)
     stem = os.path.splitext(arguments.output)[0]
@@ -56,10 +62,22 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     weights = {}
     if arguments.weights == "separate":
         weights = _weights_apart(model, console)
-    program = model.program(arguments, console)
-    with console.stage("file written"):
-        program.export_library(arguments.output)
-    written[arguments.output] = os.path.getsize(arguments.output)
+    targets = (arguments.target or "").split(",")
+    programs: dict[str, Executable] = {}
+    for target in targets:
+        file = arguments.output
+        if len(targets) > 1:
+            console.note(f"for {target}")
+            file = f"{stem}.{target}{os.path.splitext(file)[1]}"
+        arguments.target = target or None
+        program = model.program(arguments, console)
+        if model.is_program and not program.needs():
+            program = _for_this_machine(program)
+        programs[file] = program.stripped() if arguments.strip_debug else program
+    for file, program in programs.items():
+        with console.stage("file written"):
+            program.export_library(file)
+        written[file] = os.path.getsize(file)
     if weights:
         save_param_dict_to_file(weights, f"{stem}.params")
         written[f"{stem}.params"] = os.path.getsize(f"{stem}.params")
@@ -75,6 +93,14 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     console.table(("what", ""), [*facts.items(), *sizes], left=2)
     console.result({**facts, "files": written, "stages": console.stages})
     return 0
+
+
+def _for_this_machine(program: Executable) -> Executable:
+    """A program from elsewhere with machine code that was made here; others as they are."""
+    linked = VirtualMachine(program, cpu()).kernels
+    if linked is None or linked.source != "rebuilt":
+        return program
+    return program.with_kernels(linked.section).with_trust(True)
 
 
 def _weights_apart(model: Model, console: Console) -> dict[str, Any]:

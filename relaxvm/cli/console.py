@@ -12,6 +12,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 Cell = str | int | float | None
+# Where a terminal has no room for numbers and so much of each text, it gets lines, no table.
+_NARROWEST = 12
+# Texts that are longer move what follows them, in their line only.
+_WIDEST = 80
 
 
 class Console:
@@ -40,22 +44,29 @@ class Console:
             return
         cells = [[_shown(cell) for cell in row] for row in rows]
         terminal = self._rich.get(sys.stdout)
-        if terminal is not None:
+        lines = [list(heads), *cells]
+        wide = [max(map(len, column)) for column in zip(*lines)]
+        least = [min(w, _NARROWEST) if i < left else w for i, w in enumerate(wide)]
+        # A table draws a line and two spaces for each column, and a line more.
+        if terminal is not None and sum(least) + 3 * len(least) + 1 <= terminal.width:
             from rich.table import Table
 
             table = Table(title=title or None, title_justify="left")
             for i, head in enumerate(heads):
-                table.add_column(head, justify="left" if i < left else "right", overflow="fold")
+                table.add_column(
+                    head, justify="left" if i < left else "right", overflow="fold",
+                    no_wrap=i >= left,
+                )  # fmt: skip
             for row in cells:
                 table.add_row(*map(_escaped, row))
             terminal.print(table)
             return
         if title:
             print(title)
-        wide = [max(map(len, column)) for column in zip(list(heads), *cells)]
-        for row in [list(heads), *cells]:
+        for row in lines:
             padded = [
-                c.ljust(w) if i < left else c.rjust(w) for i, (c, w) in enumerate(zip(row, wide))
+                c.ljust(min(w, _WIDEST)) if i < left else c.rjust(w)
+                for i, (c, w) in enumerate(zip(row, wide))
             ]
             print("  ".join(padded).rstrip())
 
@@ -131,6 +142,11 @@ def _shown(cell: Cell) -> str:
     if cell is None:
         return ""
     return f"{cell:.3f}" if isinstance(cell, float) else str(cell)
+
+
+def few(names: Sequence[str]) -> str:
+    """The first of many names."""
+    return ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
 
 
 def size_text(size_bytes: Any) -> str:

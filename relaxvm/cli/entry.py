@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
+from .. import __version__
 from ..base import InternalError, OpNotImplemented, RelaxvmError
 from . import bench, check, compile, inspect, ops, profile, run
 from .console import Console
@@ -20,6 +21,16 @@ _COMMANDS: dict[str, Any] = {
     module.__name__.rpartition(".")[2]: module
     for module in (compile, run, bench, check, inspect, profile, ops)
 }
+_EPILOG = """\
+examples:
+  relaxvm bench digits --beside onnxruntime      digits: a small model that is built in
+  relaxvm check model.onnx
+  relaxvm compile model.onnx -o model.rvm
+  relaxvm run model.rvm --input x=@x.npy --output y.npz
+  relaxvm profile model.onnx --html model.html
+
+`relaxvm COMMAND -h` tells more of each.
+exit codes: 0 well, 1 a mistake of yours, 2 wrong numbers, 3 an operator that cannot be imported"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -33,9 +44,10 @@ def parser() -> argparse.ArgumentParser:
     whole = _Parser(
         prog="relaxvm",
         description="Compile, run, measure and check models.",
-        epilog="exit codes: 0 well, 1 a mistake of yours, 2 wrong numbers, 3 an operator that "
-        "cannot be imported",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    whole.add_argument("--version", action="version", version=f"relaxvm {__version__}")
     commands = whole.add_subparsers(dest="command", required=True, metavar="command")
     for name, module in _COMMANDS.items():
         each = commands.add_parser(

@@ -5,15 +5,23 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..base import LoadError, VMValueError
-from ..runtime import NDArray, array, as_ndarray, dims, nearest_names
+from ..runtime import (
+    NDArray,
+    array,
+    as_ndarray,
+    dims,
+    load_param_dict_from_file,
+    nearest_names,
+)
 from ..runtime.sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
-from .console import Console
+from .console import Console, few
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 _MOST_BYTES = 1 << 36
@@ -32,19 +40,20 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
         help="the value of a symbol in the shapes of inputs that are made up; 1",
     )  # fmt: skip
     group.add_argument("--seed", type=int, default=0, help="of random inputs; 0")
+    group.add_argument(
+        "--weights", metavar="FILE", help="the inputs that `compile --weights separate` wrote"
+    )
 
 
 def inputs_of(
     arguments: argparse.Namespace,
     program: Any,
     console: Console,
-    shapes: Mapping[str, Sequence[Any]] | None = None,
-    known: Mapping[str, Any] | None = None,
+    shapes: Mapping[str, Sequence[Any]],
 ) -> dict[str, Any]:
     """{parameter of `main`: value}, in order.
 
     shapes  {parameter: shape}: sizes for symbols in it
-    known   values of some parameters (weights)
     """
     info = program.function("main")
     said: dict[str, str] = {}
@@ -53,35 +62,51 @@ def inputs_of(
         if not equals:
             raise LoadError(f"--input: wanted NAME=VALUE, got {text!r}")
         if name not in info.param_names:
+            # The importer makes names of a model Python's.
+            name = re.sub(r"\W", "_", name)
+        if name not in info.param_names:
             near = nearest_names(name, list(info.param_names))
             raise LoadError(f"--input: there is no input {name!r}{near}; {info.signature()}")
         said[name] = value
-    sizes = _sizes(arguments.size)
-    for name, param in zip(info.param_names, info.params):
-        _learn(sizes, param, (shapes or {}).get(name, ()))
-    values: dict[str, Any] = dict(known or {})
+    symbols = dict.fromkeys(s for param in info.params for s in _symbols(param))
+    sizes = _sizes(arguments.size, list(symbols))
+    params = dict(zip(info.param_names, info.params))
+    for name, shape in shapes.items():
+        param = params.get(re.sub(r"\W", "_", name))
+        if param is None:
+            raise LoadError(f"--shape: there is no input {name!r}; {info.signature()}")
+        _learn(sizes, param, shape, f"--shape {name}")
+    values: dict[str, Any] = {}
+    if arguments.weights:
+        values.update(load_param_dict_from_file(arguments.weights))
     for name, param in zip(info.param_names, info.params):
         text = said.get(name, "random")
         if text.startswith("@"):
             values[name] = _from_file(text[1:], name, param)
             _learn(sizes, param, np.shape(values[name]))
     rng = np.random.default_rng(arguments.seed)
-    free = dict.fromkeys(s for param in info.params for s in _symbols(param) if s not in sizes)
+    free = [s for s in symbols if s not in sizes]
     if free:
-        console.note(f"{', '.join(free)}: 1 each; --size {next(iter(free))}=N says otherwise")
+        console.note(f"{' = '.join(free)} = 1; --size {free[0]}=N says otherwise")
     sizes = {**dict.fromkeys(free, 1), **sizes}
+    random = [n for n in info.param_names if n not in values and n not in said]
+    if random:
+        console.note(f"random: {few(random)}")
     for name, param in zip(info.param_names, info.params):
         if name not in values:
             values[name] = _made_up(said.get(name, "random"), name, param, sizes, rng)
     return {name: values[name] for name in info.param_names}
 
 
-def _sizes(texts: Sequence[str]) -> dict[str, int]:
+def _sizes(texts: Sequence[str], symbols: Sequence[str]) -> dict[str, int]:
     sizes = {}
     for text in texts:
         name, _, number = text.partition("=")
         if not number.isdecimal() or len(number) > 18:
             raise LoadError(f"--size: wanted SYMBOL=N, got {text!r}")
+        if name not in symbols:
+            listed = few(symbols) or "none"
+            raise LoadError(f"--size: no input has a symbol {name!r}; there are: {listed}")
         sizes[name] = int(number)
     return sizes
 
@@ -98,13 +123,18 @@ def _symbols(param: Any) -> list[str]:
     return [s for dim in every for s in dims.symbols_of(dim)]
 
 
-def _learn(sizes: dict[str, int], param: Any, shape: Sequence[Any]) -> None:
-    """Symbols get the sizes that a given array has."""
-    if isinstance(param, TensorInfo) and param.shape is not None and len(shape) == len(param.shape):
-        for dim, size in zip(param.shape, shape):
-            symbol = dims.is_symbol(dim)
-            if symbol is not None and isinstance(size, int):
-                sizes.setdefault(symbol, size)
+def _learn(sizes: dict[str, int], param: Any, shape: Sequence[Any], option: str = "") -> None:
+    """Symbols get the sizes of an array, or of an option that has to fit."""
+    wanted = param.shape if isinstance(param, TensorInfo) else None
+    fits = wanted is not None and len(shape) == len(wanted)
+    for dim, size in zip(wanted or (), shape) if fits else ():
+        symbol = dims.is_symbol(dim)
+        if symbol is not None and isinstance(size, int):
+            sizes.setdefault(symbol, size)
+        elif isinstance(dim, int) and dim != size:
+            fits = False
+    if option and not fits:
+        raise LoadError(f"{option}: {list(shape)} does not fit {param}")
 
 
 def _from_file(path: str, name: str, param: Any) -> Any:

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..runtime import Executable, VirtualMachine, cpu, write_atomically
 from .compile import facts_of
-from .console import Console, size_text
-from .models import add_build_options, add_model, opened
+from .console import Console, few, size_text
+from .models import add_build_options, add_model, check_writable, opened
 from .page import page
 from .stages import Stages, nodes_of_instructions
 
@@ -26,7 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of this command."""
     add_model(parser)
     parser.add_argument("--ir", choices=_STAGES, help="show the module at this stage of the build")
-    parser.add_argument("--code", action="store_true", help="list the instructions")
+    parser.add_argument(
+        "--code", action="store_true", help="list the instructions and where they come from"
+    )
     parser.add_argument(
         "--decisions", action="store_true", help="what passes did, and why not more"
     )
@@ -36,6 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Show it."""
+    check_writable(arguments, "html")
     model = opened(arguments, console)
     stages = Stages()
     program = model.program(arguments, console, [stages])
@@ -55,14 +58,14 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     console.table(("what", ""), list(facts.items()), left=2)
     plain: dict[str, Any] = {**facts, "passes": list(provenance.passes)}
     plain["functions"] = _functions(program, console)
-    plain["kernels"] = _kernels(program, stages, console)
+    plain["kernels"] = _kernels(program, console)
     plain["storages"] = _storages(program, console)
     if arguments.decisions:
         console.text(f"\n{program.explain()}")
         plain["decisions"] = [str(d) for d in program.explain()]
     if arguments.code:
-        console.text(f"\n{program.as_text()}")
-        plain["code"] = program.as_text()
+        plain["code"] = program.as_text(sources=True)
+        console.text(f"\n{plain['code']}")
     console.result(plain)
     return 0
 
@@ -91,11 +94,11 @@ def _functions(program: Executable, console: Console) -> list[dict[str, Any]]:
     return rows
 
 
-def _kernels(program: Executable, stages: Stages, console: Console) -> list[dict[str, Any]]:
+def _kernels(program: Executable, console: Console) -> list[dict[str, Any]]:
     """The kernels, how often they are called, and for which nodes."""
     nodes: dict[str, list[str]] = collections.defaultdict(list)
     calls: collections.Counter[str] = collections.Counter()
-    by_place = nodes_of_instructions(program, stages)
+    by_place = nodes_of_instructions(program)
     for info in program.vm_functions:
         for pc, each in enumerate(program.instructions(info)):
             function = getattr(each, "func", None)
@@ -111,7 +114,7 @@ def _kernels(program: Executable, stages: Stages, console: Console) -> list[dict
     console.text()
     console.table(
         ("kernel", "nodes", "calls"),
-        [(r["name"], _few(r["nodes"]), r["calls"]) for r in rows],
+        [(r["name"], few(r["nodes"]), r["calls"]) for r in rows],
         left=2,
     )  # fmt: skip
     return rows
@@ -128,11 +131,7 @@ def _storages(program: Executable, console: Console) -> list[dict[str, Any]]:
     console.table(
         ("storage", "size", "tensors"),
         [(f"{r['function']}:{r['instruction']}", size_text(r["size"]),
-          _few(r["tensors"])) for r in rows],
+          few(r["tensors"])) for r in rows],
         left=3,
     )  # fmt: skip
     return rows
-
-
-def _few(names: list[str]) -> str:
-    return ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")

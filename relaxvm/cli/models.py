@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base import Deferred, LoadError
+from ..base import Deferred, LoadError, RelaxvmError
 from ..loading import is_program
-from ..runtime import Executable, load
-from .console import Console
+from ..runtime import Executable, load, nearest_names
+from .console import Console, few
 
 if TYPE_CHECKING:
     import runpy
+    import traceback
 
     from .. import ir, meta_schedule, pipeline, relax
     from ..ir import pass_context
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 else:
     # Programs that were built are run without the compiler.
     runpy = Deferred("runpy")
+    traceback = Deferred("traceback")
     ir = Deferred("relaxvm.ir")
     meta_schedule = Deferred("relaxvm.meta_schedule")
     pipeline = Deferred("relaxvm.pipeline")
@@ -46,7 +49,9 @@ _LAST = "pack"
 def add_model(parser: argparse.ArgumentParser) -> None:
     """The argument that names what to work on."""
     parser.add_argument(
-        "model", help="an ONNX model, a program (.rvm), or FILE.py:NAME for a module in Python"
+        "model",
+        help="an ONNX model, a program (.rvm), FILE.py:NAME for a module in Python, or digits, a "
+        "small ONNX model that comes with relaxvm (images of handwritten digits to probabilities)",
     )
 
 
@@ -87,12 +92,24 @@ class Model:
         self.shapes = dict(shapes)
         self.mod: Any = None
         module = _MODULE.fullmatch(path)
+        if path.endswith(".py"):
+            raise LoadError(f"{path}: which module of it? {path}:NAME")
         if module is not None and not os.path.exists(path):
             with console.stage(f"{module['file']} run"):
                 self.mod = _module_in(module["file"], module["name"])
             self.mod = _with_shapes(self.mod, self.shapes)
         self.is_program = self.mod is None and is_program(path)
         self.is_onnx = self.mod is None and not self.is_program
+
+    @functools.cached_property
+    def source(self) -> Any:
+        """The ONNX model as it was read."""
+        return onnx.model.Model(self.path)
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of an ONNX model's outputs; none for others."""
+        return [o.name for o in self.source.proto.graph.output] if self.is_onnx else []
 
     def imported(self, console: Console, **options: Any) -> Any:
         """The module of a model. Raises LoadError for a program, which has none."""
@@ -102,7 +119,13 @@ class Model:
             )
         if self.mod is None:
             with console.stage("import"):
-                self.mod = onnx.from_onnx(self.path, self.shapes, **options)
+                inputs = [i.name for i in self.source.proto.graph.input]
+                for name in self.shapes:
+                    if name not in inputs:
+                        near = nearest_names(name, inputs)
+                        listed = few(inputs) or "none"
+                        raise LoadError(f"--shape: no input {name!r}{near}; there are: {listed}")
+                self.mod = onnx.from_onnx(self.source, self.shapes, **options)
         return self.mod
 
     def program(
@@ -124,14 +147,39 @@ class Model:
             with console.stage("load"):
                 return load(self.path, mmap=True)
         mod = self.imported(console)
-        target = target_text(arguments.target)
-        with _context(arguments, console, more):
-            return pipeline.build(mod, target, **options)
+        progress = _Progress(console)
+        try:
+            return build(mod, arguments, [*more, progress], **options)
+        finally:
+            progress.finish()
+
+
+def path_of(text: str) -> str:
+    """The path that a user means: `digits` is the model beside this file, if it is no file."""
+    if text != "digits" or os.path.exists(text):
+        return text
+    return os.path.join(os.path.dirname(__file__), "digits.onnx")
 
 
 def opened(arguments: argparse.Namespace, console: Console) -> Model:
     """What the arguments name."""
-    return Model(arguments.model, shapes_of(arguments.shape), console)
+    return Model(path_of(arguments.model), shapes_of(arguments.shape), console)
+
+
+def check_writable(arguments: argparse.Namespace, *options: str) -> None:
+    """Files that a command is to write lie in folders that are there, and none is the model."""
+    for option in options:
+        path = getattr(arguments, option)
+        if path is None:
+            continue
+        if not os.path.isdir(os.path.dirname(path) or ".") or os.path.isdir(path):
+            raise LoadError(f"--{option} {path}: wanted a file in a folder that is there")
+        if (
+            os.path.exists(path)
+            and os.path.exists(arguments.model)
+            and os.path.samefile(path, arguments.model)
+        ):
+            raise LoadError(f"--{option} {path}: this is the model; wanted another name")
 
 
 def shapes_of(texts: list[str]) -> dict[str, tuple[Any, ...]]:
@@ -162,22 +210,26 @@ def target_text(text: str | None) -> str | None:
     return text
 
 
-@contextlib.contextmanager
-def _context(
-    arguments: argparse.Namespace, console: Console, more: Sequence[Any]
-) -> Iterator[None]:
-    settings = {}
+def pass_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """What a PassContext is given for the options of a build."""
+    settings: dict[str, Any] = {}
     if arguments.opt_level is not None:
         settings["opt_level"] = arguments.opt_level
     if arguments.numerics is not None:
         settings["config"] = {"numerics": arguments.numerics}
-    progress = _Progress(console)
+    return settings
+
+
+def build(
+    mod: Any, arguments: argparse.Namespace, instruments: Sequence[Any] = (), **options: Any
+) -> Executable:
+    """A module built, as the options say."""
     with contextlib.ExitStack() as stack:
-        stack.callback(progress.finish)
-        stack.enter_context(pass_context.PassContext(instruments=[*more, progress], **settings))
+        settings = pass_settings(arguments)
+        stack.enter_context(pass_context.PassContext(instruments=list(instruments), **settings))
         if arguments.records is not None:
             stack.enter_context(_records(arguments.records))
-        yield
+        return pipeline.build(mod, target_text(arguments.target), **options)
 
 
 class _Progress:
@@ -217,7 +269,16 @@ def _records(path: str) -> Any:
 
 def _module_in(file: str, name: str) -> Any:
     """The module called `name` that a Python file makes; the file is run."""
-    names = runpy.run_path(file, run_name="relaxvm.cli.model")
+    try:
+        names = runpy.run_path(file, run_name="relaxvm.cli.model")
+    except RelaxvmError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever the file does
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename != file:
+            frames = frames.tb_next
+        shown = "".join(traceback.format_exception(type(error), error, frames)).rstrip()
+        raise LoadError(f"{file} cannot be run\n{shown}") from error
     modules = [n for n, v in names.items() if isinstance(v, ir.IRModule)]
     value = names.get(name)
     if isinstance(value, relax.Function):

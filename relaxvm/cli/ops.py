@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import Deferred, LoadError
 from ..runtime import nearest_names
 from .console import Console
+from .models import path_of
 
 if TYPE_CHECKING:
     from ..relax.frontend.onnx import table
@@ -31,8 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Show the table, a row of it, or a model's operators."""
-    if arguments.what and (os.path.exists(arguments.what) or arguments.what.endswith(".onnx")):
-        return _of_model(arguments.what, console)
+    path = path_of(arguments.what or "")
+    if os.path.exists(path) or path.endswith(".onnx"):
+        return _of_model(path, console)
     rows = table.operators()
     if arguments.what:
         chosen = [r for r in rows if r.name.lower() == arguments.what.lower()]

@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from ..base import LoadError
 from ..runtime import VirtualMachine, cpu, write_atomically
 from .compile import facts_of
 from .console import Console
 from .inputs import add_input_options, inputs_of
-from .models import add_build_options, add_model, opened
+from .models import add_build_options, add_model, check_writable, opened
 from .page import page
 from .stages import Stages, nodes_of_instructions
 
@@ -36,15 +37,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> int:
     """Show the tables, write the trace."""
+    if arguments.runs < 1 or arguments.top < 0:
+        raise LoadError(f"--runs, --top: wanted counts, got {arguments.runs} and {arguments.top}")
+    check_writable(arguments, "trace", "html")
     model = opened(arguments, console)
     stages = Stages()
     program = model.program(arguments, console, [stages])
     vm = VirtualMachine(program, cpu(), num_threads=1)
     inputs = inputs_of(arguments, program, console, model.shapes)
-    with console.stage(f"{max(arguments.runs, 1)} runs, one thread"):
-        reports = [vm.profile("main", *inputs.values()) for _ in range(max(arguments.runs, 1))]
+    with console.stage(f"{arguments.runs} runs, one thread"):
+        reports = [vm.profile("main", *inputs.values()) for _ in range(arguments.runs)]
     report = min(reports, key=lambda r: r.calls_ns)
-    nodes = nodes_of_instructions(program, stages)
+    nodes = nodes_of_instructions(program)
     console.table(
         ("kernel", "calls", "us", "share", "us/call", "GB/s", "GFLOP/s", "of roof"),
         [
@@ -71,8 +75,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         report.save_trace(arguments.trace)
         console.note(f"{arguments.trace}: open it in ui.perfetto.dev")
     if arguments.html:
-        times = {(r.function, r.instruction): r.mean_ns / 1e3 for r in report.instructions}
-        text = page(arguments.model, program, facts_of(program), stages, times)
+        text = page(arguments.model, program, facts_of(program), stages, report)
         write_atomically(arguments.html, [text.encode()])
     plain = report.to_plain()
     plain["nodes"] = [{"nodes": label, **row.to_plain()} for label, row in by_node]

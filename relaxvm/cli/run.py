@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from ..base import LoadError
-from ..runtime import VirtualMachine, cpu, load_param_dict_from_file, write_atomically
+from ..runtime import VirtualMachine, cpu, write_atomically
 from .console import Console
 from .inputs import add_input_options, inputs_of, named, plain
-from .models import add_build_options, add_model, opened
+from .models import add_build_options, add_model, check_writable, opened
 
 HELP = "run a model once"
 EXAMPLES = """
@@ -32,7 +32,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model(parser)
     add_input_options(parser)
     parser.add_argument("--output", metavar="FILE", help="write outputs to a .npz (of one: .npy)")
-    parser.add_argument("--weights", metavar="FILE", help="what `compile --weights separate` wrote")
     parser.add_argument("--threads", type=int, help="most threads of a kernel; as many as cores")
     add_build_options(parser)
 
@@ -41,23 +40,22 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     """Run the model, show or write what it gives."""
     if arguments.output and not arguments.output.endswith((".npz", ".npy")):
         raise LoadError(f"--output: wanted a name in .npz or .npy, got {arguments.output!r}")
+    check_writable(arguments, "output")
     model = opened(arguments, console)
     program = model.program(arguments, console)
     vm = VirtualMachine(program, cpu(), num_threads=arguments.threads)
-    weights: Mapping[str, Any] = {}
-    if arguments.weights:
-        weights = load_param_dict_from_file(arguments.weights)
-    inputs = inputs_of(arguments, program, console, model.shapes, weights)
+    inputs = inputs_of(arguments, program, console, model.shapes)
     began = time.perf_counter()
     result = vm["main"](*inputs.values())
     seconds = time.perf_counter() - began
-    results = named(plain(list(result) if isinstance(result, tuple) else result))
+    answers = plain(result)
+    results = named([answers] if len(model.outputs) == 1 else answers, model.outputs)
     if arguments.output:
         _write(arguments.output, results)
     rows = [(n, str(a.dtype), "x".join(map(str, a.shape)) or "scalar", *_summary(a))
             for n, a in results.items()]  # fmt: skip
     console.table(("output", "dtype", "shape", "least", "mean", "greatest", "first"), rows, left=3)
-    console.note(f"{'run':<44} {seconds:8.3f} s")
+    console.note(f"{'run':<44} {seconds * 1e3:8.3f} ms")
     console.result(
         {
             "seconds": seconds,

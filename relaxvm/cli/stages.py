@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..base import Deferred
-from ..runtime import Executable, bytecode
-
-if TYPE_CHECKING:
-    from .. import ir, relax
-else:
-    ir = Deferred("relaxvm.ir")
-    relax = Deferred("relaxvm.relax")
+from ..base import UNKNOWN
+from ..runtime import TABLE, Executable, bytecode
 
 # Passes behind which a module is kept -> the stage it has reached then.
 _KEPT = {
@@ -40,42 +33,17 @@ class Stages:
             self.modules[_KEPT[info.name]] = mod
 
 
-def nodes_of_instructions(
-    program: Executable, stages: Stages
-) -> dict[tuple[str, int], tuple[str, ...]]:
-    """{(function, instruction): nodes of the model} for calls of kernels; what cannot be told is
-    left out.
+def nodes_of_instructions(program: Executable) -> dict[tuple[str, int], tuple[str, ...]]:
+    """{(function, instruction): nodes of the model, or source lines} for calls of kernels and of
+    functions from outside, as far as the program tells.
     """
     nodes: dict[tuple[str, int], tuple[str, ...]] = {}
-    mod: Any = stages.modules.get("packed", {})
-    section = program.kernels
-    kernels = {info.name for info in (section.infos if section is not None else ())}
+    computing = {f.name for f in program.functions}.difference(program.globals, TABLE)
     for info in program.vm_functions:
-        if info.name not in mod:
-            continue
-        calls = [
-            (pc, program.functions[each.func].name)
-            for pc, each in enumerate(program.instructions(info))
-            if isinstance(each, bytecode.Call) and program.functions[each.func].name in kernels
-        ]
-        spans = [
-            (name, span) for name, span in _kernel_calls(mod[info.name].body) if name in kernels
-        ]
-        if [name for _, name in calls] == [name for name, _ in spans]:
-            for (pc, _), (_, span) in zip(calls, spans):
-                names = tuple(part.name for part in span.parts or (span,) if part.name)
-                if names:
-                    nodes[info.name, pc] = names
+        for pc, each in enumerate(program.instructions(info)):
+            if not isinstance(each, bytecode.Call):
+                continue
+            span = program.source_of(info.name, pc)
+            if program.functions[each.func].name in computing and span is not UNKNOWN:
+                nodes[info.name, pc] = tuple(map(str, span.parts or (span,)))
     return nodes
-
-
-def _kernel_calls(body: Any) -> Iterator[tuple[str, Any]]:
-    """(kernel, span) of the calls in a function's body, in the order in which they are compiled."""
-    for block in getattr(body, "blocks", ()):
-        for binding in block.bindings:
-            value = binding.value
-            if isinstance(value, relax.If):
-                yield from _kernel_calls(value.true_branch)
-                yield from _kernel_calls(value.false_branch)
-            elif isinstance(value, relax.Call) and isinstance(value.op, ir.GlobalVar):
-                yield value.op.name_hint, value.span

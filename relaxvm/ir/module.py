@@ -4,12 +4,11 @@ names.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..base import UNKNOWN, RelaxvmError, Report, Span, VerifyError
+from ..base import UNKNOWN, RelaxvmError, Report, Span, VerifyError, did_you_mean
 from .node import Map, Node, node, relay_text
 from .node import print_ir as print_ir
 from .node import show_ir as show_ir
@@ -236,10 +235,8 @@ class IRModule:
         text = name.name_hint if isinstance(name, GlobalVar) else name
         gv = self._by_name.get(text) if isinstance(text, str) else None
         if gv is None:
-            near = difflib.get_close_matches(str(text), self._by_name, n=3)
-            hint = f"did you mean {', '.join(near)}? " if near else ""
             raise GlobalNameError(
-                f"the module has no function {text!r}; {hint}it has: "
+                f"the module has no function {text!r}{did_you_mean(text, self._by_name)}; it has: "
                 f"{', '.join(self._by_name) or 'none'}"
             )
         return gv

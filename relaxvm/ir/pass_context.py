@@ -18,6 +18,24 @@ NUMERICS = ("exact", "reassociates", "approximate")
 _PASS_NAMES: set[str] = set()
 
 
+_MENDS: list[Callable[[Any, Any], Any]] = []
+
+
+def after_each_pass(f: Callable[[Any, Any], Any]) -> Any:
+    """Decorates what mends a module after every pass: of those before and after, it gives the
+    latter as it should be.
+    """
+    _MENDS.append(f)
+    return f
+
+
+def mended(before: Any, after: Any) -> Any:
+    """The module `after`, which a pass made of `before`, as it should be."""
+    for mend in _MENDS:
+        after = mend(before, after)
+    return after
+
+
 class PassInfo:
     """What is known about a pass.
 

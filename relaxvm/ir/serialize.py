@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 
 import msgpack
 
-from ..base import DataType, LoadError, RelaxvmError, Span
+from ..base import UNKNOWN, DataType, LoadError, RelaxvmError, Span
 from ..base import dtype as as_dtype
 from .leaf import leaf_by_tag, leaf_codec
 from .module import GlobalVar, IRModule
@@ -288,7 +288,7 @@ class _Reader:
     def read_span(self, item: list[Any], depth: int) -> Span:
         fields = item[1:]
         if not fields:
-            return Span()
+            return UNKNOWN
         if isinstance(fields[0], list):
             parts = tuple(self.value(each, depth) for each in fields)
             if not all(isinstance(part, Span) for part in parts):

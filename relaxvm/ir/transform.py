@@ -27,7 +27,8 @@ from .node import Node
 from .pass_context import NUMERICS as NUMERICS
 from .pass_context import PassContext as PassContext
 from .pass_context import PassInfo as PassInfo
-from .pass_context import load_passes
+from .pass_context import after_each_pass as after_each_pass
+from .pass_context import load_passes, mended
 from .pass_context import register_config as register_config
 from .walk import transform as rebuild
 
@@ -140,6 +141,8 @@ def run_pass(p: Pass, mod: IRModule) -> IRModule:
         raise PassError(
             f"pass {p.info.name} returned {type(result).__name__}; a pass returns an IRModule"
         )
+    if result is not mod and not isinstance(p, Sequential):
+        result = mended(mod, result)
     ctx._each("run_after_pass", result, p.info)
     return result
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextvars
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
-from ..base import PassError
+from ..base import PassError, did_you_mean
 
 _CHOICES = {
     "calibrate_mode": ("min_max", "percentile", "kl_divergence", "global_scale"),
@@ -96,9 +95,8 @@ def qconfig(**options: Any) -> QConfig:
     known = [f.name for f in fields(QConfig)]
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, known, 1)
-            hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(known)}"
-            raise PassError(f"qconfig: unknown option {name!r}; {hint}")
+            hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+            raise PassError(f"qconfig: unknown option {name!r}{hint}")
     return QConfig(**options)
 
 

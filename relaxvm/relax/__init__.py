@@ -14,6 +14,7 @@ from . import normal_form as normal_form
 from . import op as op
 from . import operators as operators
 from . import rewriter as rewriter
+from . import sources as sources
 from . import struct_info as struct_info
 from .derive import BaseCheckResult as BaseCheckResult
 from .derive import erase_unbound as erase_unbound
@@ -62,6 +63,7 @@ from .struct_info import Expr as Expr
 from .struct_info import FuncStructInfo as FuncStructInfo
 from .struct_info import ObjectStructInfo as ObjectStructInfo
 from .struct_info import PrimStructInfo as PrimStructInfo
+from .struct_info import SequenceStructInfo as SequenceStructInfo
 from .struct_info import ShapeExpr as ShapeExpr
 from .struct_info import ShapeStructInfo as ShapeStructInfo
 from .struct_info import StructInfo as StructInfo

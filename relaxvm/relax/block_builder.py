@@ -142,6 +142,8 @@ class BlockBuilder:
         self.legalised: dict[Any, Any] = {}
         # The call that is being legalised: run-time checks are named after its operator.
         self.legalising: Call | None = None
+        # Where what is emitted comes from; unknown: from the line that calls.
+        self.source = UNKNOWN
 
     # -- where we are -----------------------------------------------------------------------------
 
@@ -502,7 +504,7 @@ class BlockBuilder:
             self._check_purity(frame, value)
         elif isinstance(value, If):
             value = self._joined(value)
-        var = frame.normal.bind(value, name_hint, as_output=as_output, span=_line_of_caller())
+        var = frame.normal.bind(value, name_hint, as_output=as_output, span=self._place(3))
         if not isinstance(expr, Var):
             frame.normal.remember(expr, var)
         frame.var_of[id(var)] = (var, value)
@@ -545,7 +547,7 @@ class BlockBuilder:
         if frame.nested or not frame.normal.scopes[-1].block.dataflow:
             return
         if not is_pure_call(call, self._mod):
-            span = call.span if call.span is not UNKNOWN else _line_of_caller(4)
+            span = call.span if call.span is not UNKNOWN else self._place(4)
             raise BuilderError(
                 f"function {frame.name}: {name_of(call.op)} may have effects, which a "
                 "dataflow block does not allow; use call_pure_packed if it has none, or call it "
@@ -565,6 +567,9 @@ class BlockBuilder:
             elif isinstance(each, Var):
                 frame.unseen = frame.unseen or id(each) not in frame.var_of
 
+    def _place(self, depth: int) -> Span:
+        return _line_of_caller(depth + 1) if self.source is UNKNOWN else self.source
+
     def match_cast(
         self, value: Any, struct_info: StructInfo, name_hint: str = "", span: Span = UNKNOWN
     ) -> Var:
@@ -580,7 +585,7 @@ class BlockBuilder:
             )
         leaf = self._leaf(frame, value)
         if span is UNKNOWN:
-            span = _line_of_caller(2)
+            span = self._place(2)
         sure = cast_check(struct_info, leaf.struct_info, self.is_bound_symbol, frame.values)
         if sure is BaseCheckResult.FAIL_L0:
             leaf_span = getattr(leaf, "span", UNKNOWN)
@@ -702,7 +707,7 @@ class BlockBuilder:
         self._scope("a block").add(block)
 
 
-def _line_of_caller(depth: int = 3) -> Span:
+def _line_of_caller(depth: int) -> Span:
     """The line that calls the builder, if that is not one of relaxvm's own."""
     frame = sys._getframe(depth)
     if frame.f_globals.get("__name__", "").startswith(_OWN):

@@ -12,6 +12,7 @@ Recursion is over nested tuples and signatures only, whose depth is limited (`MA
 from __future__ import annotations
 
 import enum
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from .struct_info import (
     FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
+    SequenceStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     StructInfo,
@@ -54,6 +56,7 @@ else:
     expr = Deferred("relaxvm.relax.expr")
 
 _OBJECT = ObjectStructInfo()
+_SEQUENCES = (SequenceStructInfo, TupleStructInfo)
 _VOID = as_dtype("void")
 
 
@@ -64,6 +67,8 @@ def struct_info_lca(a: StructInfo, b: StructInfo) -> StructInfo:
     """The least struct info that both `a` and `b` are instances of."""
     if a is b:
         return a
+    if isinstance(a, SequenceStructInfo) or isinstance(b, SequenceStructInfo):
+        return _lca_sequence(a, b)
     if type(a) is not type(b):
         return _OBJECT
     return _LCA[type(a)](a, b)
@@ -100,6 +105,21 @@ def _lca_tuple(a: TupleStructInfo, b: TupleStructInfo) -> StructInfo:
     if len(a.fields) != len(b.fields):
         return _OBJECT
     return TupleStructInfo(tuple(struct_info_lca(x, y) for x, y in zip(a.fields, b.fields)))
+
+
+def _lca_sequence(a: StructInfo, b: StructInfo) -> StructInfo:
+    if not isinstance(a, _SEQUENCES) or not isinstance(b, _SEQUENCES):
+        return _OBJECT
+    return SequenceStructInfo(functools.reduce(struct_info_lca, (*elements(a), *elements(b))))
+
+
+def elements(info: StructInfo) -> tuple[StructInfo, ...]:
+    """What stands for the elements of a sequence: the fields of a tuple, or the one kind of a
+    sequence; nothing for what is neither.
+    """
+    if isinstance(info, SequenceStructInfo):
+        return (info.element,)
+    return info.fields if isinstance(info, TupleStructInfo) else ()
 
 
 def _lca_func(a: FuncStructInfo, b: FuncStructInfo) -> StructInfo:
@@ -152,10 +172,14 @@ _L0, _L1, _L2, _PASS = BaseCheckResult
 
 def struct_info_base_check(base: StructInfo, derived: StructInfo) -> BaseCheckResult:
     """How sure it is that every value of `derived` is a value of `base`."""
-    if base is derived or isinstance(base, ObjectStructInfo):
+    if base is derived or type(base) is ObjectStructInfo:
         return _PASS
+    if isinstance(base, SequenceStructInfo) and isinstance(derived, _SEQUENCES):
+        checks = (struct_info_base_check(base.element, e) for e in elements(derived))
+        return min(checks, default=_PASS)
     if type(base) is not type(derived):
-        return _L1 if isinstance(derived, ObjectStructInfo) else _L0
+        counts = isinstance(base, TupleStructInfo) and isinstance(derived, SequenceStructInfo)
+        return _L1 if counts or type(derived) is ObjectStructInfo else _L0
     return _CHECK[type(base)](base, derived)
 
 

@@ -755,6 +755,15 @@ def is_leaf(expr: Any) -> bool:
     )
 
 
+def source_of(b: Binding) -> Span:
+    """Where `b` comes from: what its value says, else the binding, else the variable."""
+    if type(b.value) not in LEAF_TYPES:
+        span: Span = getattr(b.value, "span", UNKNOWN)
+        if span is not UNKNOWN:
+            return span
+    return b.var.span if b.span is UNKNOWN else b.span
+
+
 def _fields(value: Any) -> tuple[Any, ...]:
     return value.fields if type(value) is Tuple else ()
 

@@ -40,6 +40,7 @@ from .expr import (
     Var,
     VarBinding,
     joined_branches,
+    source_of,
 )
 from .struct_info import Expr, ShapeExpr, StructInfo
 
@@ -311,8 +312,11 @@ class PyExprMutator(ExprFunctor):
         return self._bindings(block)
 
     def _bindings(self, block: BindingBlock) -> BindingBlock:
+        outer = self.builder_.source
         for binding in block.bindings:
+            self.builder_.source = source_of(binding)
             self.visit_binding(binding)
+        self.builder_.source = outer
         new_block = self.builder_._end_block()
         return block if _same_items(new_block.bindings, block.bindings) else new_block
 

@@ -30,6 +30,7 @@ from ..runtime import (
     NDArray,
     ShapeTuple,
     Storage,
+    VMSequence,
     as_ndarray,
     get_global_func,
     wrap_unchecked,
@@ -59,6 +60,7 @@ from .op.meaning import evaluate as operator_value
 from .op.meaning import from_storage, to_storage, value_dtype
 from .struct_info import (
     PrimStructInfo,
+    SequenceStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     StructInfo,
@@ -430,7 +432,7 @@ def values_of(x: Any, info: StructInfo | None = None) -> Any:
         return from_storage(x.array, x.dtype)
     if isinstance(x, ShapeTuple):
         return tuple(x)
-    if isinstance(x, tuple):
+    if isinstance(x, (tuple, VMSequence)):
         fields = info.fields if isinstance(info, TupleStructInfo) else [None] * len(x)
         return tuple(values_of(each, f) for each, f in zip(x, fields))
     if isinstance(info, PrimStructInfo):
@@ -442,6 +444,8 @@ def _taken(info: StructInfo, x: Any) -> Any:
     """An argument as the machine takes it."""
     if isinstance(info, TupleStructInfo) and isinstance(x, (tuple, list)):
         return tuple(_taken(f, each) for f, each in zip(info.fields, x))
+    if isinstance(info, SequenceStructInfo):
+        return VMSequence(_taken(info.element, each) for each in x)
     if isinstance(info, TensorStructInfo):
         array = as_ndarray(x)
         bits = info.dtype.is_bits and to_numpy_dtype(info.dtype) == array.array.dtype
@@ -464,6 +468,8 @@ def _runtime_value(info: StructInfo, value: Any, others: list[np.ndarray] | tupl
     """What a meaning gave, in memory that `others` do not have."""
     if isinstance(info, TupleStructInfo):
         return tuple(_runtime_value(f, m, others) for f, m in zip(info.fields, value))
+    if isinstance(info, SequenceStructInfo):
+        return VMSequence(_runtime_value(info.element, m, others) for m in value)
     if isinstance(value, np.ndarray):
         dtype = as_ndarray(value).dtype
         if isinstance(info, TensorStructInfo) and info.dtype != "void":

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from ..base import Steps, run_steps
+from ..base import UNKNOWN, Steps, run_steps
 from .derive import is_base_of
 from .expr import (
     Binding,
@@ -33,6 +33,7 @@ from .expr import (
     Var,
     VarBinding,
     joined_branches,
+    source_of,
 )
 from .flow import map_leaves
 from .normal_form import join_plain_blocks
@@ -125,12 +126,15 @@ class BindingRewriter:
                     current.append(b)
                     continue
                 changed = True
+                source = source_of(b)
                 for each in after:
                     if isinstance(each, BindingBlock):
                         parts += [block.replace(bindings=tuple(current)), each]
                         current = []
-                    else:
+                    elif source is UNKNOWN or source_of(each) is not UNKNOWN:
                         current.append(each)
+                    else:
+                        current.append(each.replace(span=source))
             self.end_block(block)
             self._open.pop()
             blocks += [*parts, block.replace(bindings=tuple(current)) if changed else block]

@@ -6,6 +6,7 @@ identical.
                  | ShapeStructInfo(values? , ndim)              a shape
                  | TensorStructInfo(shape?, dtype, vdevice?, ndim)  an array
                  | TupleStructInfo(fields)
+                 | SequenceStructInfo(element)                  any number of values of one kind
                  | FuncStructInfo(params?, ret, purity, derive_func?)
                                                             a function; params None: opaque
 
@@ -291,6 +292,26 @@ class TupleStructInfo(StructInfo):
 
     def __hash__(self) -> int:
         return hash(self.fields)
+
+
+@node(interned=True)
+class SequenceStructInfo(ObjectStructInfo):
+    """A sequence whose length run time decides; each of its values is an `element`.
+
+    Sizes that are no numbers are not kept, since they differ from one element to the next. A tuple
+    of such elements is such a sequence, too.
+    """
+
+    element: StructInfo
+    nesting: int = derived()
+
+    @staticmethod
+    def _normalise_(element: Any) -> tuple[StructInfo]:
+        _want_struct_info(element, "Sequence")
+        return (derivation.erase_unbound(element, ()),)
+
+    def _init_derived_(self) -> None:
+        derive(self, "nesting", _nesting((self.element,), "Sequence"))
 
 
 @node(interned=True)

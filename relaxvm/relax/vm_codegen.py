@@ -16,9 +16,10 @@ does one that calls another which comes back to it, whose instructions follow (s
 from __future__ import annotations
 
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
-from ..base import CodegenError, NameSupply, RelaxvmError, add_note
+from ..base import UNKNOWN, CodegenError, NameSupply, RelaxvmError, add_note
 from ..ir import FloatImm, GlobalVar, IntImm, IRModule, Op
 from ..runtime import TABLE, DimProgram, ExecBuilder, Label, NDArray, wrap_unchecked
 from ..runtime.bytecode import VOID, Arg, ArgKind
@@ -35,8 +36,21 @@ from .expr import (
     Tuple,
     TupleGetItem,
     Var,
+    source_of,
 )
-from .flow import BIND, BINDS, CLOSE, ENTER, OPEN, RESULT, Event, Scope, events, releases, vars_in
+from .flow import (
+    BIND,
+    BINDS,
+    CLOSE,
+    ENTER,
+    OPEN,
+    RESULT,
+    Event,
+    Scope,
+    events,
+    releases,
+    vars_in,
+)
 from .known_ops import (
     CALL_BUILTIN_WITH_CTX,
     CALL_TIR_DYN,
@@ -201,6 +215,8 @@ class _FunctionCodegen:
     def emit(self) -> None:
         self.b.place(self.entry.beginning)
         for position, e in enumerate(self.events):
+            binding = e.owner if e.kind in (ENTER, RESULT) else e.node
+            self.b.source = UNKNOWN if binding is None else source_of(binding)
             try:
                 self._event(position, e)
             except RelaxvmError as error:
@@ -405,7 +421,8 @@ class _FunctionCodegen:
         """`data` as a constant that nothing in the program can write to."""
         known = self.constants.get(id(data))
         if known is None:
-            frozen = data.array.view()
+            array = data.array
+            frozen = array.view() if array.flags.c_contiguous else copy(data).array
             frozen.flags.writeable = False
             constant = self.b.convert_constant(wrap_unchecked(frozen, data.dtype, data.device))
             known = self.constants[id(data)] = (data, constant)

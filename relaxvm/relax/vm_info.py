@@ -37,11 +37,21 @@ from ..ir import (
 )
 from ..ir import Div as TruncDiv
 from ..ir import Mod as TruncMod
-from ..runtime import FuncInfo, Info, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from ..runtime import (
+    FuncInfo,
+    Info,
+    ObjectInfo,
+    PrimInfo,
+    SequenceInfo,
+    ShapeInfo,
+    TensorInfo,
+    TupleInfo,
+)
 from ..runtime.dims import MAX_LENGTH, Dim
 from .struct_info import (
     FuncStructInfo,
     PrimStructInfo,
+    SequenceStructInfo,
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
@@ -224,6 +234,8 @@ def runtime_info(info: StructInfo, name_of: Callable[[Var], str], depth: int = 0
         return PrimInfo(info.dtype, value)
     if isinstance(info, TupleStructInfo):
         return TupleInfo(tuple(runtime_info(f, name_of, depth + 1) for f in info.fields))
+    if isinstance(info, SequenceStructInfo):
+        return SequenceInfo(runtime_info(info.element, name_of, depth + 1))
     if isinstance(info, FuncStructInfo):
         if info.params is None:
             return FuncInfo(None, None)

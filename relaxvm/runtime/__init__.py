@@ -102,10 +102,13 @@ from .registry import register_global_func as register_global_func
 from .registry import remove_global_func as remove_global_func
 from .resolve import ResolvedFunction as ResolvedFunction
 from .resolve import resolve_program as resolve_program
+from .sequence import SEQUENCES as SEQUENCES
+from .sequence import VMSequence as VMSequence
 from .sinfo import FuncInfo as FuncInfo
 from .sinfo import Info as Info
 from .sinfo import ObjectInfo as ObjectInfo
 from .sinfo import PrimInfo as PrimInfo
+from .sinfo import SequenceInfo as SequenceInfo
 from .sinfo import ShapeInfo as ShapeInfo
 from .sinfo import TensorInfo as TensorInfo
 from .sinfo import TupleInfo as TupleInfo
@@ -163,8 +166,8 @@ _LATER = {
 __getattr__ = _submodules(
     __name__,
     _LATER,
-    "bytecode dims frame graph_json library_linalg library_vision locks native ops outputs pyabi "
-    "result_memory sinfo trust vm",
+    "bytecode dims frame graph_json library_linalg library_vision locks machine_roof native ops "
+    "outputs pyabi result_memory sinfo trust vm",
 )
 
 String = str

@@ -21,7 +21,17 @@ from .interpreter import contiguous
 from .ndarray import NDArray, ShapeTuple, as_ndarray
 from .nested import is_nest, map_leaves
 from .program import FunctionInfo
-from .sinfo import FuncInfo, Info, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from .sequence import VMSequence, is_sequence
+from .sinfo import (
+    FuncInfo,
+    Info,
+    ObjectInfo,
+    PrimInfo,
+    SequenceInfo,
+    ShapeInfo,
+    TensorInfo,
+    TupleInfo,
+)
 
 Converter = Callable[[Any], Any]
 
@@ -125,6 +135,18 @@ def _tuple(info: Any, where: str) -> Converter:
     return convert
 
 
+def _sequence(info: Any, where: str) -> Converter:
+    convert_item = _converter(info.element, f"{where}: an element")
+
+    def convert(value: Any) -> VMSequence:
+        if not is_sequence(value):
+            raise VMTypeError(f"{where}: wanted {info}, a list, got {got(value)}")
+        # One that a program made is as it should be.
+        return value if type(value) is VMSequence else VMSequence(map(convert_item, value))
+
+    return convert
+
+
 def _func(info: Any, where: str) -> Converter:
     def convert(value: Any) -> Any:
         if not callable(value):
@@ -167,6 +189,7 @@ _MAKERS: dict[type, Callable[[Any, str], Converter]] = {
     ShapeInfo: _shape,
     PrimInfo: _prim,
     TupleInfo: _tuple,
+    SequenceInfo: _sequence,
     FuncInfo: _func,
     ObjectInfo: _object,
 }

@@ -606,6 +606,7 @@ TABLE: dict[str, Builtin] = {
         "check_shape_info": _bound(_check.shape_info_of, "any imm text"),
         "check_prim_value_info": _bound(_check.prim_info_of, "any dtype text"),
         "check_tuple_info": _bound(_check.tuple_info_of, "any imm text"),
+        "check_sequence_info": _bound(_check.sequence_info_of, "any imm dtype? text"),
         "check_func_info": _bound(_check.func_info_of, "any text"),
         "check_result": _bound(_check.result_of, "any info text any=", aliases=True),
         # tensors and shapes

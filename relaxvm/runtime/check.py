@@ -14,7 +14,17 @@ import numpy as np
 from ..base import DataType, VMTypeError, VMValueError
 from .dims import Dim, evaluate, format_dim, is_symbol, symbols_of
 from .ndarray import NDArray, ShapeTuple
-from .sinfo import INFO_TYPES, FuncInfo, Info, PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from .sequence import VMSequence, is_sequence
+from .sinfo import (
+    INFO_TYPES,
+    FuncInfo,
+    Info,
+    PrimInfo,
+    SequenceInfo,
+    ShapeInfo,
+    TensorInfo,
+    TupleInfo,
+)
 
 _Check = Callable[[Any], Any]
 
@@ -30,6 +40,8 @@ def got(value: object) -> str:
         return "None"
     if isinstance(value, tuple):
         return f"a tuple of {len(value)}"
+    if isinstance(value, (list, VMSequence)):
+        return f"{'list' if isinstance(value, list) else 'a sequence'} of {len(value)}"
     if isinstance(value, (bool, int, float, str)):
         text = short_number(value) if isinstance(value, int) else str(value)[:80]
         return f"{type(value).__name__} {text}"
@@ -60,11 +72,16 @@ def as_condition(value: Any, what: str = "if") -> bool:
     raise VMTypeError(f"{what}: wanted a bool or a bool tensor with one element, got {got(value)}")
 
 
+def _known(dtype: Any) -> DataType | None:
+    """A dtype as the program says it, None if it says none."""
+    return dtype if type(dtype) is DataType and dtype.kind != "void" else None
+
+
 def tensor_info_of(ndim: Any, dtype: Any, context: Any) -> _Check:
     """Raise VMTypeError unless `value` is a tensor of `ndim` axes (-1: any) and `dtype` (None:
     any).
     """
-    wanted = DataType(dtype) if type(dtype) is DataType and dtype.kind != "void" else None
+    wanted = _known(dtype)
     axes, where = int(ndim), str(context)
 
     def check(value: Any) -> None:
@@ -125,6 +142,26 @@ def tuple_info_of(count: Any, context: Any) -> _Check:
     return check
 
 
+def sequence_info_of(ndim: Any, dtype: Any, context: Any) -> _Check:
+    """Raise VMTypeError unless `value` is a sequence, of tensors of `ndim` axes (-1: any) and
+    `dtype` (None: any values).
+    """
+    wanted = _known(dtype)
+    axes, where = int(ndim), str(context)
+    check_item = tensor_info_of(ndim, dtype, where)
+
+    def check(value: Any) -> None:
+        if not is_sequence(value):
+            raise VMTypeError(f"{where}: wanted a sequence, a list, got {got(value)}")
+        known = (value.dtype, value.ndim) if type(value) is VMSequence else ()
+        if (wanted is None or wanted in known) and (axes == -1 or axes in known):
+            return
+        for item in value:
+            check_item(item)
+
+    return check
+
+
 def func_info_of(context: Any) -> _Check:
     """Raise VMTypeError unless `value` can be called."""
     where = str(context)
@@ -170,6 +207,10 @@ def _match(info: Info, value: Any, where: str, symbols: dict[str, int], heap: An
         tuple_info_of(len(info.fields), where)(value)
         for i, (field, item) in enumerate(zip(info.fields, value)):
             _match(field, item, f"{where}: element {i}", symbols, heap)
+    elif isinstance(info, SequenceInfo):
+        sequence_info_of(-1, None, where)(value)
+        for i, item in enumerate(value):
+            _match(info.element, item, f"{where}: element {i}", symbols, heap)
     elif isinstance(info, FuncInfo):
         func_info_of(where)(value)
 

@@ -23,9 +23,10 @@ from .compiled_code import INTERPRETER, MODES, CompiledCode, CompiledInfo
 from .compiled_frame import EXTRA, FrameLayout, NativeFrame, layout_plain
 from .compiled_state import rebuild
 from .device import cpu
-from .disasm import instruction_text
+from .disasm import instruction_line
 from .frame import Frames, take_from_arena
-from .interpreter import adopt, closure_call, name_frames, run, too_deep
+from .frame_notes import name_frames, too_deep
+from .interpreter import adopt, closure_call, run
 from .kernel_function import call_path
 from .link import LinkedFunction
 from .native import LinkedKernels
@@ -45,6 +46,7 @@ from .pyabi import (
     numpy_address,
     peek,
 )
+from .sequence import VMSequence
 from .trampoline import fast_path_problem
 
 _MAX_FRAMES = 8
@@ -60,6 +62,7 @@ _TYPES: dict[str, type] = {
     "bool": bool,
     "str": str,
     "VMClosure": VMClosure,
+    "VMSequence": VMSequence,
     "Offer": Offer,
 }
 _OBJECTS: dict[str, Any] = {
@@ -102,11 +105,11 @@ class CompiledFunction:
         """
         linked = self._linked
         lines = []
-        for pc, instruction in enumerate(linked.program.instructions(linked.info)):
+        for pc in range(len(linked.ops)):
             mode, reason = (
                 (INTERPRETER, self.reason) if self._info is None else self._info.steps[pc]
             )
-            text = " ".join(instruction_text(linked.program, instruction).split())
+            text = instruction_line(linked.program, linked.info, pc)
             if self.call is None:
                 mode, reason = INTERPRETER, self.reason
             lines.append((pc, text, MODES[mode], reason))

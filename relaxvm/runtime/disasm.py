@@ -8,6 +8,7 @@ from typing import NamedTuple
 from .builtin import TABLE
 from .bytecode import INSTRUCTIONS, VM, VOID, Arg, ArgKind, Call, Goto, If, Instruction, Ret
 from .constants import constant_kind, describe
+from .debug_table import source_text
 from .ndarray import NDArray
 from .program import FunctionInfo, Program
 from .verify import builtin_args, killed_register
@@ -17,8 +18,10 @@ _MNEMONICS = {spec.make: spec.opcode.name.lower() for spec in INSTRUCTIONS}
 _PREFIX = "vm.builtin."
 
 
-def as_text(program: Program) -> str:
-    """Every function and instruction, with names and constants resolved."""
+def as_text(program: Program, sources: bool = False) -> str:
+    """Every function and instruction, with names and constants resolved; with `sources`, each ends
+    with where it comes from.
+    """
     parts = []
     for info in program.vm_functions:
         lines = [f"{info.signature()}:  # {info.register_file_size} registers"]
@@ -26,8 +29,16 @@ def as_text(program: Program) -> str:
             f"  {pc:4}  {instruction_text(program, instruction)}"
             for pc, instruction in enumerate(program.instructions(info))
         ]
+        if sources:
+            origins = (source_text(program.source_of(info.name, i)) for i in range(len(lines) - 1))
+            lines[1:] = [f"{a}  # {b}" if b else a for a, b in zip(lines[1:], origins)]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def instruction_line(program: Program, function: FunctionInfo, pc: int) -> str:
+    """One instruction of a function, with single spaces, as errors and tables show it."""
+    return " ".join(instruction_text(program, program.instructions(function)[pc]).split())
 
 
 def instruction_text(program: Program, instruction: Instruction) -> str:
@@ -209,6 +220,10 @@ def stats(program: Program) -> str:
         f"  Constants (#{len(program.constants)}): {_counted(kinds)}; tensors {size_bytes} bytes",
         f"  Bytecode: {len(program.code)} bytes",
     ]
+    if program.debug is not None:
+        rows = sum(len(rows) for _, rows in program.debug.functions)
+        places = program.debug.places
+        lines.append(f"  Debug table: {len(places)} places, {rows} bytes of instructions")
     if program.kernels is not None:
         for code in program.kernels.native:
             size = sum(map(len, code.objects))

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import DataType, VerifyError, VMTypeError, VMValueError
+from ..base import UNKNOWN, DataType, Span, VerifyError, VMTypeError, VMValueError
 from .bytecode import (
     PAYLOAD_MAX,
     PAYLOAD_MIN,
@@ -35,6 +35,7 @@ from .bytecode import (
     to_bytes,
 )
 from .constants import as_constant, constant_key, integer
+from .debug_table import debug_table
 from .executable import Executable
 from .kernel import KernelSection
 from .program import FunctionInfo, Provenance
@@ -61,13 +62,18 @@ class _Function:
         self.name, self.param_names, self.params, self.ret = name, param_names, params, ret
         self.donated: tuple[int, ...] = ()
         self.instructions: list[Instruction] = []
+        self.sources: list[Span] = []
         self.jumps: list[tuple[int, Label]] = []
 
 
 class ExecBuilder:
-    """Collects functions, constants and kernels, and makes an `Executable` of them."""
+    """Collects functions, constants and kernels, and makes an `Executable` of them.
+
+    source  where the instructions that are emitted next come from
+    """
 
     def __init__(self) -> None:
+        self.source = UNKNOWN
         self._table: dict[str, int] = {}
         self._functions: dict[str, _Function] = {}
         self._current: _Function | None = None
@@ -176,6 +182,11 @@ class ExecBuilder:
         finally:
             self._current = None
 
+    def _emit(self, instruction: Instruction) -> None:
+        scope = self._scope()
+        scope.instructions.append(instruction)
+        scope.sources.append(self.source)
+
     def _scope(self) -> _Function:
         if self._current is None:
             raise VMValueError('emit instructions inside a scope: with builder.function("name"):')
@@ -192,7 +203,7 @@ class ExecBuilder:
         Of `vm.builtin.alloc_storage`, a shape and a `DataType` that are no `Arg` ask for so many
         elements, as in TVM; in the program the size is in bytes.
         """
-        scope = self._scope()
+        self._scope()
         if isinstance(name, Arg):
             if name.kind != _FUNCTION:
                 raise VMTypeError(f"emit_call: wanted a function, got {name}")
@@ -205,21 +216,21 @@ class ExecBuilder:
         if name == "vm.builtin.alloc_storage":
             args = _size_in_bytes(args or ())
         operands = tuple(map(self._arg, () if args is None else args))
-        scope.instructions.append(Call(target.value, func, operands))
+        self._emit(Call(target.value, func, operands))
 
     def emit_ret(self, result: object) -> None:
         """Leave the function with `result`."""
-        self._scope().instructions.append(Ret(self._arg(result)))
+        self._emit(Ret(self._arg(result)))
 
     def emit_goto(self, offset: int | Label) -> None:
         """Jump by `offset` instructions, or to a label."""
-        self._scope().instructions.append(Goto(self._offset(offset)))
+        self._emit(Goto(self._offset(offset)))
 
     def emit_if(self, cond: Arg, false_offset: int | Label) -> None:
         """Go on if `cond` holds, else jump by `false_offset` instructions or to a label."""
         if type(cond) is not Arg or cond.kind != _REGISTER:
             raise VMTypeError(f"emit_if: wanted a register as condition, got {cond!r}")
-        self._scope().instructions.append(If(cond.value, self._offset(false_offset)))
+        self._emit(If(cond.value, self._offset(false_offset)))
 
     def label(self) -> Label:
         """A label to jump to; `place` says where it is."""
@@ -283,6 +294,7 @@ class ExecBuilder:
             _code(words),
             self._kernels,
             provenance,
+            debug=debug_table({name: f.sources for name, f in self._functions.items()}),
         )
         executable.verify()
         return executable

@@ -46,9 +46,11 @@ class Executable(Program):
         """Raise VerifyError, naming function and instruction, unless this can run safely."""
         verify_program(self)
 
-    def as_text(self) -> str:
-        """A listing of every function and instruction."""
-        return disasm.as_text(self)
+    def as_text(self, sources: bool = False) -> str:
+        """A listing of every function and instruction; with `sources`, each ends with the nodes of
+        the model or the source lines that it comes from.
+        """
+        return disasm.as_text(self, sources)
 
     def as_python(self) -> str:
         """The program as Python-like text that shows what it computes."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .disasm import instruction_text
+from .disasm import instruction_line
 from .link import LinkedFunction
 from .ops import OpKind
 
@@ -77,13 +77,14 @@ class Explanation:
 
 def explain_interpreted(fn: LinkedFunction, reason: str) -> Explanation:
     """The explanation of a function that the interpreter runs, because of `reason`."""
-    texts: Iterable[str] = (
-        " ".join(instruction_text(fn.program, instruction).split())
-        for instruction in fn.program.instructions(fn.info)
-    )
     rows = [
-        ExplainedInstruction(pc, text, "interpreter", _CARRIED_OUT.get(op.kind, ""))
-        for pc, (op, text) in enumerate(zip(fn.ops, texts))
+        ExplainedInstruction(
+            pc,
+            instruction_line(fn.program, fn.info, pc),
+            "interpreter",
+            _CARRIED_OUT.get(op.kind, ""),
+        )
+        for pc, op in enumerate(fn.ops)
     ]
     return Explanation(fn.name, "bytecode", reason, tuple(rows))
 

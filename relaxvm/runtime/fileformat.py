@@ -1,11 +1,12 @@
 """An executable as one msgpack document, and back.
 
-    {magic, version, provenance, functions, constants, code, kernels[, signature]}   keys in this
-    order
+    {magic, version, provenance, functions, constants, code, kernels[, debug][, signature]}
+    keys in this order
 
 Version 2 has compiled functions beside the object code of the kernels (`compiled_code`), version 3
-may have the code in several objects, version 4 parameters that are donated. What needs none of
-these is written as version 1, which older readers know.
+may have the code in several objects, version 4 parameters that are donated, version 5 a table of
+where instructions come from. What needs none of these is written as version 1, which older readers
+know.
 
 The data of a tensor begins at a multiple of 64 bytes of the file, so that it can be mapped. The
 signature, if there is one, is the last entry. It vouches for the machine code, which depends on all
@@ -34,6 +35,7 @@ from .constants import (
     is_strings,
     tensor_data,
 )
+from .debug_table import DebugTable
 from .files import open_document
 from .kernel import KernelSection
 from .limits import MAX_FILE_BYTES
@@ -43,10 +45,10 @@ from .reader import Decoder, fields_of
 from .sinfo import info_from_plain, info_to_plain
 from .verify import verify_program
 
-FORMAT_VERSION = 4
+FORMAT_VERSION = 5
 MAGIC = "relaxvm.executable"
 _KEYS = ("magic", "version", "provenance", "functions", "constants", "code", "kernels")
-_SIGNATURE = "signature"
+_DEBUG, _SIGNATURE = "debug", "signature"
 # So that no file of other bytes has the digest of a file without its tensors.
 _SIGNED = b"relaxvm.executable without the contents of tensors\0"
 _MAX_BIN = (1 << 32) - 1
@@ -78,8 +80,9 @@ def pieces(program: Program, sign: bool = True) -> Iterator[Any]:
             signer.update(part)
         return part
 
-    yield out(packer.pack_map_header(len(_KEYS) + signer.active))
-    for key in _KEYS:
+    keys = _KEYS if program.debug is None else (*_KEYS, _DEBUG)
+    yield out(packer.pack_map_header(len(keys) + signer.active))
+    for key in keys:
         yield out(packer.pack(key))
         if key != "constants":
             yield out(packer.pack(_section(program, key)))
@@ -128,13 +131,15 @@ def _section(program: Program, key: str) -> Any:
     if key == "magic":
         return MAGIC
     if key == "version":
-        return _least_version(program.kernels, program.functions)
+        return _least_version(program.kernels, program.functions, program.debug)
     if key == "provenance":
         return program.provenance.to_plain()
     if key == "functions":
         return [_function_to_plain(info) for info in program.functions]
     if key == "code":
         return program.code
+    if key == _DEBUG:
+        return None if program.debug is None else program.debug.to_plain()
     return None if program.kernels is None else program.kernels.to_plain()
 
 
@@ -153,8 +158,12 @@ def without_contents(program: Program) -> bytes:
     return packed
 
 
-def _least_version(kernels: KernelSection | None, functions: Iterable[FunctionInfo]) -> int:
-    """The first version whose files may hold these kernels and functions."""
+def _least_version(
+    kernels: KernelSection | None, functions: Iterable[FunctionInfo], debug: DebugTable | None
+) -> int:
+    """The first version whose files may hold these kernels and functions, and this table."""
+    if debug is not None:
+        return 5
     if any(info.donated for info in functions):
         return 4
     native = () if kernels is None else kernels.native
@@ -259,8 +268,10 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
         raise LoadError(f"not a relaxvm executable ({error})") from None
     if first != "magic" or decoder.value() != MAGIC:
         raise LoadError("not a relaxvm executable: it does not begin with the magic word")
-    if count not in (len(_KEYS), len(_KEYS) + 1):
-        raise LoadError(f"wanted {len(_KEYS)} entries and perhaps a signature, got {count}")
+    if not len(_KEYS) <= count <= len(_KEYS) + 2:
+        raise LoadError(
+            f"wanted {len(_KEYS)} entries and perhaps a debug table and a signature, got {count}"
+        )
     plain: dict[str, Any] = {}
     for key in _KEYS[1:]:
         got = decoder.key()
@@ -270,15 +281,22 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
         plain[key] = decoder.value()
         if key == "version":
             _check_version(plain[key])
+    decoder.views = False
+    debug = signature = None
     signed = decoder.position
-    signature = None
-    if count > len(_KEYS):
-        decoder.views = False
-        if decoder.key() != _SIGNATURE:
-            raise LoadError(f"wanted the key {_SIGNATURE!r} last")
-        signature = decoder.value()
-        if type(signature) is not bytes or len(signature) != trust_module.SIGNATURE_SIZE:
-            raise LoadError(f"the signature is not {trust_module.SIGNATURE_SIZE} bytes")
+    for left in range(count - len(_KEYS), 0, -1):
+        key = decoder.key()
+        if key == _DEBUG and debug is None and signature is None:
+            debug = DebugTable.from_plain(decoder.value())
+            signed = decoder.position
+        elif key == _SIGNATURE and left == 1:
+            signature = decoder.value()
+        else:
+            raise LoadError(f"wanted the key {_SIGNATURE!r} last, got {key[:40]!r}")
+    if signature is not None and (
+        type(signature) is not bytes or len(signature) != trust_module.SIGNATURE_SIZE
+    ):
+        raise LoadError(f"the signature is not {trust_module.SIGNATURE_SIZE} bytes")
     decoder.end()
     kernels = None if plain["kernels"] is None else KernelSection.from_plain(plain["kernels"])
     trusted = trust == "native" or kernels is None or not kernels.native
@@ -295,10 +313,10 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
     if type(functions) is not list:
         raise LoadError("functions: wanted a list")
     infos = [_function_from_plain(item) for item in functions]
-    if plain["version"] < _least_version(kernels, infos):
+    if plain["version"] < _least_version(kernels, infos, debug):
         raise LoadError(
-            "compiled functions, several objects or donated parameters, which format version "
-            f"{plain['version']} does not have"
+            "compiled functions, several objects, donated parameters or a debug table, which "
+            f"format version {plain['version']} does not have"
         )
     return make(
         functions=infos,
@@ -307,6 +325,7 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
         kernels=kernels,
         provenance=Provenance.from_plain(plain["provenance"]),
         trusted=trusted,
+        debug=debug,
     )
 
 

@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 
-from ..base import LimitError, VMTypeError, add_note
+from ..base import LimitError, VMTypeError
 from .builtin import VMClosure
 from .check import as_condition, got
+from .frame_notes import name_frames, too_deep
 from .limits import Account
 from .link import BuiltinValue, LinkedFunction
 from .ndarray import NDArray, ShapeTuple, as_ndarray, wrap_unchecked
@@ -29,7 +30,6 @@ _KERNEL3, _KERNEL2, _KERNEL1, _CALL1, _CALL2, _KERNEL, _CALL, _CALL0, _CALL3 = r
 _EXTERN, _KILL, _RET, _FUNCTION, _IF, _GOTO, _INVOKE, _TAIL_FUNCTION, _TAIL_INVOKE = range(9, 18)
 assert [kind.value for kind in StepKind] == list(range(18))
 _OP_BUILTIN, _OP_KERNEL, _, _, _OP_INVOKE, _OP_KILL, _OP_GOTO, _OP_IF, _ = map(int, OpKind)
-_SHOWN_FRAMES = 16
 _PLAIN = {int, float, bool, str, type(None), ShapeTuple, VMClosure}
 
 
@@ -195,22 +195,6 @@ def run(
         raise
 
 
-def name_frames(
-    error: BaseException, places: Sequence[tuple[LinkedFunction, int | None]], max_depth: int
-) -> None:
-    """Name the VM frames on `error`, innermost first. Raises a LimitError in place of Python's
-    RecursionError, if that came through a VM.
-    """
-    try:
-        nested = _came_through_vm(error)
-        _annotate(error, places)
-    except Exception:
-        # Attributes of somebody's exception may do anything; it leaves as it is.
-        return
-    if nested and type(error) is RecursionError:
-        raise _nested_too_deep(max_depth) from error
-
-
 def closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
     """What to run for a closure, and on what."""
     if not isinstance(args, tuple):
@@ -226,37 +210,6 @@ def closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
     if not callable(closure):
         raise VMTypeError(f"invoke_closure: wanted a function, got {got(closure)}")
     return closure, list(args)
-
-
-def too_deep(callee: LinkedFunction, max_depth: int) -> LimitError:
-    return LimitError(
-        f"calling {callee.name}: more than max_depth={max_depth} VM functions are inside each "
-        "other; is a recursion without end? Else give the VirtualMachine a larger max_depth"
-    )
-
-
-def _nested_too_deep(max_depth: int) -> LimitError:
-    return LimitError(
-        "VM functions and Python functions call each other deeper than Python's stack allows; "
-        f"calls among VM functions alone may be max_depth={max_depth} deep"
-    )
-
-
-_NOTE = "  in VM function"
-
-
-def _came_through_vm(error: BaseException) -> bool:
-    """Whether an inner run of a VM has put its notes on `error`; asked before this one does."""
-    return any(note.startswith(_NOTE) for note in getattr(error, "__notes__", ()))
-
-
-def _annotate(error: BaseException, shown: Sequence[tuple[LinkedFunction, int | None]]) -> None:
-    left_out = len(shown) - _SHOWN_FRAMES
-    for i, (fn, pc) in enumerate(shown):
-        if left_out > 0 and i == _SHOWN_FRAMES - 1:
-            add_note(error, f"  ... {left_out} more VM frames ...")
-        if left_out <= 0 or i < _SHOWN_FRAMES - 1 or i == len(shown) - 1:
-            add_note(error, f"  in {fn.describe(pc)}")
 
 
 # The careful loop

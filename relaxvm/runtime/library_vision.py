@@ -52,8 +52,9 @@ def _kept(boxes: np.ndarray, scores: np.ndarray, most: int, iou: float, least: f
 
     A box goes if one that stays overlaps it; they are compared a block at a time.
     """
-    order = np.argsort(-scores, kind="stable")
-    order = order[scores[order] > least]
+    # Few of many boxes are good enough: those alone are sorted.
+    order = np.flatnonzero(scores > np.float64(least))
+    order = order[np.argsort(-scores[order].astype("float64"), kind="stable")]
     kept: list[int] = []
     for start in range(0, len(order), _BLOCK):
         if len(kept) >= most:
@@ -85,7 +86,7 @@ def non_max_suppression_values(
             (b, c, k)
             for b in range(scores.shape[0])
             for c in range(scores.shape[1])
-            for k in _kept(places[b], scores[b, c].astype("float64"), most, iou, least)
+            for k in _kept(places[b], scores[b, c], most, iou, least)
         ]
     return np.asarray(kept, "int64").reshape(-1, 3)
 
@@ -245,7 +246,7 @@ def roi_align_values(
                 "give a sample_ratio, or smaller regions"
             )
         values = _between(x[batch], rows.reshape(-1), columns.reshape(-1), mode == "max_corner")
-        values = values.reshape(-1, *rows.shape, *columns.shape)
+        values = values.reshape(len(x[batch]), *rows.shape, *columns.shape)
         if not (rows.shape[1] and columns.shape[1]):
             regions[k] = 0.0
         elif mode == "avg":

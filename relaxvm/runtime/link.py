@@ -13,7 +13,6 @@ from typing import Any
 
 from ..base import LinkError, VMTypeError
 from .builtin import TABLE, Builtin, VMClosure
-from .disasm import instruction_text
 from .frame import Frames, take_from_arena
 from .library import LIBRARY
 from .limits import Account
@@ -87,14 +86,6 @@ class LinkedFunction:
             return BuiltinValue(value.name, TABLE[value.name])
         callee = callees[value.name]
         return VMClosure(callee) if value.kind == "vm" else callee
-
-    def describe(self, pc: int | None) -> str:
-        """``VM function main, instruction 3: call ...``"""
-        if pc is None:
-            return f"VM function {self.name}"
-        instruction = self.program.instructions(self.info)[pc]
-        text = " ".join(instruction_text(self.program, instruction).split())
-        return f"VM function {self.name}, instruction {pc}: {text[:200]}"
 
     def __repr__(self) -> str:
         return f"<VM function {self.info.signature()}>"

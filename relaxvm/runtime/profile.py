@@ -26,7 +26,7 @@ from typing import Any
 from ..base import VMError
 from .builtin import Storage
 from .dims import evaluate, is_symbol
-from .disasm import instruction_text
+from .disasm import instruction_line
 from .kernel import KernelInfo
 from .machine_roof import Roof, machine_roof
 from .ndarray import NDArray
@@ -225,9 +225,7 @@ class Recorder:
         )  # fmt: skip
 
     def _text(self, function: str, pc: int) -> str:
-        info = self._program.function(function)
-        instruction = self._program.instructions(info)[pc]
-        return " ".join(instruction_text(self._program, instruction).split())[:200]
+        return instruction_line(self._program, self._program.function(function), pc)[:200]
 
 
 class ProfileReport:

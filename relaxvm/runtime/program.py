@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar
 
-from ..base import VMValueError
+from ..base import UNKNOWN, Span, VMValueError
 from .builtin import TABLE
 from .bytecode import ArgKind, Call, Instruction, decode, from_bytes
+from .debug_table import DebugTable
 from .kernel import KernelSection
 from .library import LIBRARY
 from .plain import Plain
@@ -90,6 +91,7 @@ class Program:
     provenance  where it came from
     trusted     whether its native code may be run as it is
     verified    whether `verify_program` has accepted it
+    debug       where its instructions come from, or None
     sources     texts of its kernels by format, such as "c"; files do not keep them
     """
 
@@ -99,6 +101,7 @@ class Program:
         "_words",
         "code",
         "constants",
+        "debug",
         "functions",
         "kernels",
         "provenance",
@@ -115,6 +118,7 @@ class Program:
         kernels: KernelSection | None = None,
         provenance: Provenance | None = None,
         trusted: bool = True,
+        debug: DebugTable | None = None,
     ) -> None:
         self.functions = tuple(functions)
         self.constants = tuple(constants)
@@ -122,6 +126,7 @@ class Program:
         self.kernels = kernels
         self.provenance = provenance or Provenance()
         self.trusted = trusted
+        self.debug = debug
         self.verified = False
         self.sources: Mapping[str, str] = {}
         self._words: list[int] | None = None
@@ -142,6 +147,16 @@ class Program:
             decoded = decode(self._words, function.start, function.end)
             self._decoded[function.name] = decoded
         return decoded
+
+    def source_of(self, function: str, pc: int) -> Span:
+        """Where an instruction comes from: nodes of the model, or lines of source files (`parts`
+        has them if they are several). `UNKNOWN` where nothing says it. Raises VMValueError if the
+        program has no such function, or no such instruction.
+        """
+        count = len(self.instructions(self.function(function)))
+        if not 0 <= pc < count:
+            raise VMValueError(f"{function} has {count} instructions, wanted one of them, got {pc}")
+        return UNKNOWN if self.debug is None else self.debug.source_of(function, pc)
 
     def called_functions(self, function: FunctionInfo) -> set[str]:
         """The bytecode functions that one calls or makes closures of."""
@@ -180,15 +195,21 @@ class Program:
 
     def with_trust(self: _P, trusted: bool) -> _P:
         """The same program with its native code trusted or not."""
-        return self._with(self.kernels, trusted)
+        return self._with(self.kernels, trusted, self.debug)
 
     def with_kernels(self: _P, kernels: KernelSection) -> _P:
         """The same program with other machine code for its kernels and functions."""
-        return self._with(kernels, self.trusted)
+        return self._with(kernels, self.trusted, self.debug)
 
-    def _with(self: _P, kernels: KernelSection | None, trusted: bool) -> _P:
+    def stripped(self: _P) -> _P:
+        """The same program without the table of where its instructions come from."""
+        return self._with(self.kernels, self.trusted, None)
+
+    def _with(
+        self: _P, kernels: KernelSection | None, trusted: bool, debug: DebugTable | None
+    ) -> _P:
         program = type(self)(
-            self.functions, self.constants, self.code, kernels, self.provenance, trusted
+            self.functions, self.constants, self.code, kernels, self.provenance, trusted, debug
         )
         program.verified = self.verified
         program._decoded = self._decoded

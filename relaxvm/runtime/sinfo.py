@@ -6,6 +6,7 @@ The compiler's StructInfo without the compiler. Dimensions are those of `dims`.
 
 from __future__ import annotations
 
+import typing
 from dataclasses import dataclass
 from typing import Any
 
@@ -87,6 +88,19 @@ class TupleInfo(Plain, form="tuple"):
 
 
 @dataclass(frozen=True)
+class SequenceInfo(Plain, form="sequence"):
+    """Any number of values, each of which is an `element`."""
+
+    element: Info
+
+    def __post_init__(self) -> None:
+        _check_infos((self.element,), "Sequence")
+
+    def __str__(self) -> str:
+        return f"Sequence({self.element})"
+
+
+@dataclass(frozen=True)
 class ObjectInfo(Plain, form="object"):
     """Anything."""
 
@@ -113,8 +127,9 @@ class FuncInfo(Plain, form="func"):
         return f"Func(({', '.join(map(str, self.params))}) -> {self.ret or ObjectInfo()})"
 
 
-Info = TensorInfo | ShapeInfo | PrimInfo | TupleInfo | ObjectInfo | FuncInfo
-INFO_TYPES = (TensorInfo, ShapeInfo, PrimInfo, TupleInfo, ObjectInfo, FuncInfo)
+Info = TensorInfo | ShapeInfo | PrimInfo | TupleInfo | SequenceInfo | ObjectInfo | FuncInfo
+INFO_TYPES = typing.get_args(Info)
+_KINDS = ", ".join(t.__name__.removesuffix("Info") for t in INFO_TYPES)
 
 
 def _check_dims(info: Any, dims: Any, ndim: Any) -> None:
@@ -135,7 +150,7 @@ def _check_dims(info: Any, dims: Any, ndim: Any) -> None:
 
 def _check_infos(infos: Any, what: str) -> None:
     if type(infos) is not tuple or not all(isinstance(info, INFO_TYPES) for info in infos):
-        raise VerifyError(f"{what}: wanted a tuple of Tensor, Shape, Prim, Tuple, Object, Func")
+        raise VerifyError(f"{what}: wanted a tuple of {_KINDS}")
 
 
 def _format_shape(dims: tuple[Dim, ...]) -> str:
@@ -173,4 +188,6 @@ def _check_nesting(info: Info) -> None:
 def _inside(info: Info) -> tuple[Info, ...]:
     if isinstance(info, FuncInfo):
         return (*(info.params or ()), *(() if info.ret is None else (info.ret,)))
+    if isinstance(info, SequenceInfo):
+        return (info.element,)
     return info.fields if isinstance(info, TupleInfo) else ()

@@ -73,6 +73,8 @@ def verify_program(program: Program) -> None:
             except VerifyError as error:
                 raise VerifyError(f"{where}: instruction {pc}: {error}") from None
         _verify_registers(info, instructions, where, program)
+    if program.debug is not None:
+        program.debug.verify({f.name: len(program.instructions(f)) for f in program.vm_functions})
     program.verified = True
 
 

@@ -30,6 +30,7 @@ from .nested import map_leaves
 from .outputs import Destination, taken_destination
 from .program import Program
 from .registry import get_global_func, nearest_names
+from .sequence import VMSequence
 from .threads import check_num_threads
 from .trampoline import fast_path_problem
 from .vm_calls import RelayCalls
@@ -232,11 +233,13 @@ class VirtualMachine(RelayCalls):
         return run_carefully(fn, values, limits.max_depth, account, instrument)
 
     def _own(self, value: Any) -> Any:
-        """A result that shares no memory with the program's constants."""
+        """A result that shares no memory with the program's constants; of a sequence, a list."""
         if type(value) is NDArray:
             if id(root_of(value.array)) in self._constant_roots:
                 return wrap_unchecked(value.array.copy(), value.dtype, value.device)
             return value
+        if type(value) is VMSequence:
+            return [self._own(item) for item in value]
         return map_leaves(value, self._own) if type(value) is tuple else value
 
     def invoke_closure(self, closure: VMClosure, *args: Any) -> Any:

@@ -35,17 +35,12 @@ from .reader.records import Step, marked, statement
 from .reader.struct_info import as_struct_info
 
 __all__ = [
-    "Callable",
+    *MAKERS,
     "Else",
     "ExternFunc",
     "If",
-    "Object",
-    "Prim",
-    "Shape",
     "ShapeExpr",
-    "Tensor",
     "Then",
-    "Tuple",
     "TupleGetItem",
     "arg",
     "const",
@@ -76,6 +71,7 @@ Tensor = MAKERS["Tensor"]
 Shape = MAKERS["Shape"]
 Prim = MAKERS["Prim"]
 Tuple = MAKERS["Tuple"]
+Sequence = MAKERS["Sequence"]
 Object = MAKERS["Object"]
 Callable = MAKERS["Callable"]
 

@@ -8,6 +8,7 @@ its description) and `runtime.Module`. Not done here: choosing loops (`tir/sched
 from ..base import submodules as _submodules
 from .build import build as build
 from .build import default_schedule as default_schedule
+from .build import plans_of as plans_of
 from .codegen_kinds import code_generator as code_generator
 from .codegen_kinds import compile_kernels as compile_kernels
 from .cpu import cpu_model as cpu_model
@@ -17,6 +18,7 @@ from .llvm import compile_program as compile_program
 from .llvm import llvm_at_hand as llvm_at_hand
 from .llvm import machine_of as machine_of
 from .llvm import rebuild_kernels as rebuild_kernels
+from .llvm import worker_at_hand as worker_at_hand
 from .target import Target as Target
 from .target import TargetKind as TargetKind
 

@@ -8,7 +8,8 @@ from ..base import CodegenError, ScheduleError
 from ..ir import IRModule
 from ..runtime import Module
 from ..tir import FORMULA, PrimFunc
-from ..tir.schedule.rules import SCHEDULED, DefaultSchedule, WidenIndices
+from ..tir.schedule import Schedule
+from ..tir.schedule.rules import SCHEDULED, Choice, DefaultSchedule, WidenIndices, plans_for
 from .codegen_kinds import compile_kernels
 from .cpu import cpu_model
 from .llvm import llvm_at_hand
@@ -75,6 +76,16 @@ def build(
 def _as_written(fn: Any) -> PrimFunc:
     """`fn`; if somebody wrote its loops, with the mark that they stay."""
     return fn if fn.span is FORMULA else fn.with_attr(SCHEDULED, True)
+
+
+def plans_of(sch: Schedule, block: Any, target: Any = None) -> list[Choice]:
+    """The ways to schedule a block of `sch` that is not scheduled so far: first the one that the
+    default schedule for `target` takes, then what else fits, the cheapest as predicted first. Empty
+    if the block stays as it is. `tir.schedule.apply_plan` carries one out.
+
+    block  or its name
+    """
+    return plans_for(sch, block, cpu_model(target))
 
 
 def default_schedule(mod: Any, target: Any = None) -> Any:

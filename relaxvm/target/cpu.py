@@ -13,6 +13,7 @@ from typing import Any
 from ..base import CpuModel
 from ..runtime import data_caches, usable_cores
 from .llvm import dot_units, host_machine, machine_of, vector_units
+from .rates import RATES
 from .target import Target
 
 _DEFAULT = CpuModel()
@@ -66,6 +67,7 @@ def _model(target: Target) -> CpuModel:
         int(options.get("l3-cache-bytes", caches.get(3, _DEFAULT.l3_bytes))),
         _DEFAULT.line_bytes,
         int(options.get("num-cores", usable_cores() if on_host else 1)),
+        RATES.get(machine.cpu, _DEFAULT.rates),
     )
 
 

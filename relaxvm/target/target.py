@@ -11,13 +11,12 @@ Equal targets are the identical object; `str(target)` parses back to it.
 from __future__ import annotations
 
 import contextvars
-import difflib
 import json
 import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from ..base import PassError
+from ..base import PassError, did_you_mean
 from ..ir import Map, Node, node
 
 # Option: how its text is read. A list is written with commas.
@@ -120,10 +119,9 @@ class Target(Node):
         if host is not None and host.host is not None:
             raise PassError(f"Target: the host {host} has a host of its own; a host runs by itself")
         if text not in KINDS:
-            near = difflib.get_close_matches(text, (*KINDS, *_ALIASES, *_TAGS), n=1)
-            hint = f"; did you mean {near[0]}?" if near else "."
+            hint = did_you_mean(text, (*KINDS, *_ALIASES, *_TAGS))
             raise PassError(
-                f"Target: unknown kind {text!r}{hint} Known: {', '.join((*KINDS, *_ALIASES))}, "
+                f"Target: unknown kind {text!r}{hint}; known: {', '.join((*KINDS, *_ALIASES))}, "
                 "and the tags of Target.list_tags()"
             )
         strange = [name for name in stated if not isinstance(name, str)]
@@ -336,10 +334,9 @@ def _parse(text: Any) -> tuple[str, dict[str, Any]]:
 def _checked(name: str, value: Any) -> Any:
     kind = _OPTIONS.get(name)
     if kind is None:
-        near = difflib.get_close_matches(name, _OPTIONS, n=1)
-        hint = f"; did you mean {near[0]}?" if near else "."
+        hint = did_you_mean(name, _OPTIONS)
         raise PassError(
-            f"Target: unknown option {name!r}{hint} Known: {', '.join(sorted(_OPTIONS))}"
+            f"Target: unknown option {name!r}{hint}; known: {', '.join(sorted(_OPTIONS))}"
         )
     if kind is list:
         parts = value.split(",") if isinstance(value, str) else value

@@ -281,6 +281,19 @@ def test_symbolic_ranges_prove_bounds():
     assert not a.can_prove(i < n - 1)
 
 
+def test_quotients_are_compared_by_what_they_divide():
+    a = Analyzer(wrap=False)
+    n, i = SizeVar("n", "int64"), Var("i", "int64")
+    a.bind(i, Range.from_min_extent(0, n))
+    for c in (1, 3, 64):
+        assert a.can_prove(i // c < (n + c - 1) // c)
+        assert a.can_prove(i // c <= n // c)
+        assert not a.can_prove(i // c < n // c) or c == 1
+        assert not a.can_prove(i // c < (n + c - 2) // c)
+    assert a.can_prove(2 * (i // 8) + 1 < 2 * ((n + 7) // 8))
+    assert not a.can_prove(i // 4 < (n + 7) // 8)
+
+
 def test_constraints_hold_only_in_their_scope():
     a = Analyzer(wrap=False)
     x, y = Var("x", "int64"), Var("y", "int64")

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-KINDS = ("graphs", "passes", "loops", "texts", "files", "values", "calls")
+KINDS = ("graphs", "passes", "loops", "texts", "files", "values", "calls", "onnx_models")
 HERE = pathlib.Path(__file__).parents[2]
 CASE_SECONDS = 300.0
 """A case that takes longer counts as a hang; hundreds of times what they need."""

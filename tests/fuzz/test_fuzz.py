@@ -15,11 +15,14 @@ pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
 
 COUNTS = {
     "graphs": 8, "passes": 8, "loops": 50, "texts": 300, "files": 400, "values": 800, "calls": 3,
+    "onnx_models": 20,
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("kind", COUNTS)
 def test_a_few_random_cases(kind, tmp_path):
+    if kind == "onnx_models":
+        pytest.importorskip("onnx", reason="models are made by the package onnx")
     if kind == "values":
         # They register operators and functions, which other tests in this process would meet.
         done = runner.session(kind, 1, COUNTS[kind], 300, tmp_path)
@@ -32,13 +35,15 @@ def test_a_few_random_cases(kind, tmp_path):
 
 MANY = {
     "graphs": 300, "passes": 600, "loops": 1200, "texts": 8000, "files": 5000, "values": 15_000,
-    "calls": 50,
+    "calls": 50, "onnx_models": 500,
 }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", runner.KINDS)
 def test_many_random_cases(kind, tmp_path):
+    if kind == "onnx_models":
+        pytest.importorskip("onnx", reason="models are made by the package onnx")
     done = runner.session(kind, 1000, MANY[kind], 900, tmp_path)
     for found in done.found:
         pytest.fail(f"{done}\n{found.path.read_text()}")
@@ -110,5 +115,5 @@ def test_what_failed_is_minimised_and_written_as_a_program(broken):
 
 
 def test_a_case_is_the_same_in_every_process():
-    for kind in COUNTS:
+    for kind in set(COUNTS) - {"onnx_models"}:
         assert runner.case_of(kind, 5, 6) == runner.case_of(kind, 5, 6)

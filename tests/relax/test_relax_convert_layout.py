@@ -500,14 +500,14 @@ def test_default_keeps_what_is_written():
     ("desired", "text"),
     [
         ({"relax.nn.conv2d": ["NHWX"]}, r"nn\.conv2d: data_layout: wanted the axes NCHW in some"),
-        ({"relax.nn.conv2d": ["NHWC", "NHWC"]}, "wanted the axes OIHW .* near it are .*OHWI"),
+        ({"relax.nn.conv2d": ["NHWC", "NHWC"]}, "wanted the axes OIHW .* usual ones are .*OHWI"),
         ({"relax.nn.conv2d": ["NCDHW"]}, "wanted the axes NCHW"),
         ({"relax.nn.conv2d": ["NHCW4q"]}, "block without its axis"),
         ({"relax.nn.conv2d": [3]}, "wanted a layout such as NCHW, got 3"),
         ({"relax.nn.conv2d": ["NHWC"] * 4}, "wanted 1 to 3 layouts .data_layout, kernel_layout"),
         ({"relax.nn.conv2d": []}, "wanted 1 to 3 layouts"),
         ({"relax.nn.relu": ["NHWC"]}, "relax.nn.relu has no layout"),
-        ({"relax.nn.conv2": ["NHWC"]}, "is no operator.*near it are relax.nn.conv2d"),
+        ({"relax.nn.conv2": ["NHWC"]}, "is no operator.*did you mean relax.nn.conv2d"),
         (["NHWC"], "wanted a dict from operators to lists of layouts, got list"),
     ],
 )

@@ -76,10 +76,10 @@ def told():
         "main EliminateCommonSubexpr: matmul at {}:{again = R.} not computed again: it is product "
         "at :{product = R.}",
         "main StaticPlanBlockMemory: add at {}:{total = R.add} not written over its input matmul "
-        "at :{product = R.}: that is read again",
+        "at :{product = R.} + :{again = R.}: that is read again",
         "main StaticPlanBlockMemory: subtract1 at {}:{difference = R.} written over its input add "
         "at :{total = R.add}",
-        "matmul DefaultSchedule: block matmul taken by schedule_contraction",
+        "matmul DefaultSchedule: block matmul taken by Tile(",
     ],
 )
 def test_decisions_name_pass_function_line_and_reason(told, wanted):
@@ -89,7 +89,7 @@ def test_decisions_name_pass_function_line_and_reason(told, wanted):
         str(line_of(part.split("}")[0])) + part.partition("}")[2] for part in parts[1:]
     )
     for report in (told[0].explain(), told[2]):
-        assert text in lines(report), str(report)
+        assert any(line.startswith(text) for line in lines(report)), str(report)
 
 
 def test_kernels_taken_from_the_disk_tell_what_was_decided_of_them(told):

@@ -323,3 +323,24 @@ def test_functions_that_compute_the_same_from_one_array_share_the_result():
         if isinstance(n, relax.Constant)
     }
     assert len(arrays) == 1
+
+
+def test_a_large_weight_in_another_order_is_a_view_until_code_is_generated():
+    weight = np.random.default_rng(0).standard_normal((301, 257)).astype("float32")
+    b, x = relax.BlockBuilder(), relax.Var("x", relax.TensorStructInfo((3, 257), "float32"))
+    with b.function("main", [x]):
+        turned = b.emit(relax.op.permute_dims(relax.const(weight)))
+        b.emit_func_output(relax.Tuple([b.emit(relax.op.matmul(x, turned)), turned]))
+    folded = run(b.get())
+    (product,) = (v.value for v in folded["main"].body.blocks[0].bindings)
+    held = product.args[1].data
+    assert held.numpy().base is not None
+    assert not held.numpy().flags.c_contiguous
+    np.testing.assert_array_equal(held.numpy(), weight.T)
+    arg = np.random.default_rng(1).standard_normal((3, 257)).astype("float32")
+    for mode in ("compiled", "bytecode"):
+        program = relax.build(folded, "llvm", exec_mode=mode)
+        assert all(c.is_contiguous() for c in program.constants if hasattr(c, "is_contiguous"))
+        y, w = relax.VirtualMachine(program)["main"](arg)
+        np.testing.assert_allclose(y.numpy(), arg @ weight.T, rtol=1e-4, atol=1e-4)
+        np.testing.assert_array_equal(w.numpy(), weight.T)

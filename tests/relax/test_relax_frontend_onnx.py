@@ -11,6 +11,7 @@ from relaxvm.base import FrontendError, InternalError, OpNotImplemented, Relaxvm
 from relaxvm.relax.frontend import detach_params
 from relaxvm.relax.frontend.onnx import NeedsConstant, from_onnx
 from relaxvm.relax.frontend.onnx import graph as graph_file
+from relaxvm.relax.frontend.onnx.model import Model
 from relaxvm.relax.frontend.onnx.registry import find, translations
 from relaxvm.relax.interp import Evaluator
 from relaxvm.runtime import VirtualMachine, cpu
@@ -129,6 +130,39 @@ def test_what_depends_on_data_goes_on_with_a_symbol():
     rows, sizes = run(from_onnx(m), np.array([0, 1, 0, 2], "float32"))
     assert rows.tolist() == [[1], [3]]
     assert sizes.tolist() == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("op_type", "inputs", "dims"),
+    [
+        ("NonZero", {"x": (F, ["n", 3])}, (2, None)),
+        ("NonMaxSuppression", {"x": (F, [1, "n", 4]), "scores": (F, [1, 2, "n"])}, (None, 3)),
+        ("Unique", {"x": (F, ["n", 3])}, (None, 3)),
+    ],
+)
+def test_what_does_not_depend_on_data_is_known_of_a_size_that_data_decides(op_type, inputs, dims):
+    attrs = {"axis": 0} if op_type == "Unique" else {}
+    m = model([node(op_type, " ".join(inputs), "y", **attrs)], inputs, ["y"])
+    shape = from_onnx(m)["main"].body.body.struct_info.shape
+    assert tuple(getattr(d, "value", None) for d in shape.values) == dims
+
+
+def test_elements_chosen_by_a_mask_are_read_and_written():
+    m = model(
+        [
+            node("NonZero", "mask", "i"),
+            node("Transpose", "i", "j"),
+            node("GatherND", "x j", "y"),
+            node("Neg", "y", "z"),
+            node("ScatterND", "x j z", "w"),
+        ],
+        {"x": (F, ["n", 2]), "mask": (B, ["n", 2])},
+        ["y", "w"],
+    )
+    x, mask = np.arange(6, dtype="float32").reshape(3, 2), np.eye(3, 2, dtype=bool)
+    chosen, written = run(from_onnx(m), x, mask)
+    assert np.array_equal(chosen, x[mask])
+    assert np.array_equal(written, np.where(mask, -x, x))
 
 
 def test_an_expanded_size_of_one_keeps_the_data():
@@ -550,6 +584,60 @@ def test_mutated_models_import_or_raise_our_errors():
 
 
 # -- files -----------------------------------------------------------------------------------------
+
+
+def with_large_weights():
+    """A model with weights of many kinds, read apart from the rest of a file."""
+    rng, kinds = np.random.default_rng(0), "float32 float64 float16 int8 uint16 int64 bool"
+    weights = {
+        kind: rng.integers(0, 2 if kind == "bool" else 99, (73, 83)).astype(kind)
+        for kind in kinds.split()
+    }
+    weights |= {"small": np.ones(3, "float32"), "none": np.ones((0, 5000), "float32")}
+    m = model([node("Identity", w, f"{w}_out") for w in weights], {}, [], weights)
+    m.graph.output.extend(onnx.ValueInfoProto(name=f"{w}_out") for w in weights)
+    int4 = helper.make_tensor("int4", onnx.TensorProto.INT4, [9001], rng.integers(-8, 8, 9001))
+    m.graph.initializer.append(int4)
+    m.graph.node.append(node("Cast", "int4", "int4_out", to=onnx.TensorProto.INT8))
+    m.graph.output.append(onnx.ValueInfoProto(name="int4_out"))
+    weights["int4"] = onnx.numpy_helper.to_array(int4).astype("int8")
+    return m, weights
+
+
+@pytest.mark.parametrize("kind", ["path", "bytes", "message"])
+def test_weights_of_files_bytes_and_messages_are_the_same(tmp_path, kind):
+    m, weights = with_large_weights()
+    data = m.SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(data)
+    source = {"path": tmp_path / "m.onnx", "bytes": data, "message": m}[kind]
+    results = run(from_onnx(source))
+    for result, (name, values) in zip(results, weights.items(), strict=True):
+        assert result.dtype == values.dtype, name
+        np.testing.assert_array_equal(result, values, name)
+    assert Model(source).complete() == m
+
+
+def test_a_weight_of_another_size_in_a_file_is_refused_by_name(tmp_path):
+    m, _ = with_large_weights()
+    m.graph.initializer[0].raw_data += b"\0\0"
+    onnx.save(m, tmp_path / "m.onnx")
+    with pytest.raises(FrontendError, match=r"tensor float32: wanted float32 of shape \[73, 83\]"):
+        from_onnx(tmp_path / "m.onnx")
+
+
+def test_a_file_cut_anywhere_is_damaged_and_two_graphs_are_merged(tmp_path):
+    m, _ = with_large_weights()
+    data, path = m.SerializeToString(), tmp_path / "m.onnx"
+    for size in range(0, len(data) - 1, 1009):
+        path.write_bytes(data[:size])
+        with pytest.raises(FrontendError):
+            Model(path)
+    twice = onnx.ModelProto(graph=m.graph).SerializeToString()
+    path.write_bytes(data + twice)
+    whole = onnx.ModelProto()
+    whole.ParseFromString(data + twice)
+    assert Model(path).complete() == whole
+    assert len(whole.graph.initializer) == 2 * len(m.graph.initializer)
 
 
 def external(tmp_path, location, values, **more):

@@ -1529,3 +1529,23 @@ def test_what_does_not_fit_is_told_with_its_node(op_type, inputs, attrs, message
     with pytest.raises(FrontendError, match=message) as raised:
         from_onnx(model)
     assert f"com.microsoft.{op_type}" in "".join(raised.value.__notes__)
+
+
+# -- matrices and signals --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_an_inverse_is_that_of_each_matrix(dtype):
+    x = floats(2, 3, 3, dtype=dtype) + 3 * np.eye(3, dtype=dtype)
+    check("Inverse", [x], np.linalg.inv(x))
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_transforms_of_real_signals_are_numpys(count):
+    x, axes = floats(2, 3, 4, 6), tuple(range(-count, 0))
+    y = np.fft.rfftn(x, axes=axes)
+    pairs = np.stack((y.real, y.imag), -1).astype("float32")
+    check("Rfft", [x], pairs, signal_ndim=count)
+    check("Irfft", [pairs], x, signal_ndim=count, rtol=1e-4)
+    with pytest.raises(FrontendError, match="wanted normalized 0, onesided 1"):
+        from_onnx(one_node("Rfft", [x], signal_ndim=count, onesided=0)[0])

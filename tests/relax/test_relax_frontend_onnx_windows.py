@@ -9,7 +9,7 @@ import pytest
 
 from relaxvm import relax
 from relaxvm.base import FrontendError, RelaxvmError
-from relaxvm.relax.frontend.onnx import NeedsConstant, from_onnx
+from relaxvm.relax.frontend.onnx import from_onnx
 from relaxvm.relax.interp import Evaluator
 from relaxvm.runtime import VirtualMachine, cpu
 
@@ -88,11 +88,39 @@ def test_a_resize_to_sizes_takes_them_from_an_input():
     np.testing.assert_allclose(got, ReferenceEvaluator(model).run(None, given)[0], rtol=1e-5)
 
 
-def test_proportions_of_sizes_that_are_not_known_are_asked_for():
+@pytest.mark.parametrize("coordinates", ["half_pixel_symmetric", "align_corners", "asymmetric"])
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+@pytest.mark.parametrize("factors", [(0.7, 1.3), (2.0, 0.3)])
+def test_a_resize_takes_factors_from_an_input(mode, coordinates, factors):
+    settings = dict(mode=mode, coordinate_transformation_mode=coordinates)
+    settings["antialias"] = int(mode != "nearest")
+    inputs = {"x": numbers(3, 5, 6), "r": None, "s": np.float32(factors)}
+    close("Resize", inputs, axes=[2, 1], build=factors[0] < 1.0, **settings)
+
+
+@pytest.mark.parametrize("policy", ["not_larger", "not_smaller"])
+@pytest.mark.parametrize("sizes", [(3, 9), (1, 2)])
+@pytest.mark.parametrize("known", ["z", ""])
+def test_proportions_are_kept_of_sizes_of_run_time(policy, sizes, known):
+    settings = dict(keep_aspect_ratio_policy=policy, mode="linear", antialias=1, known=known)
+    inputs = {"x": numbers(4, 7), "r": None, "s": None, "z": np.int64(sizes)}
+    close("Resize", inputs, build=True, **settings)
+
+
+@pytest.mark.parametrize("factor", [-1.0, np.nan, np.inf, 0.0])
+def test_factors_of_run_time_that_are_none_end_in_an_error_or_in_nothing(factor):
+    inputs = {"x": numbers(4, 7), "r": None, "s": np.float32([1.0, factor])}
+    mod = from_onnx(single("Resize", inputs, mode="linear")[0])
+    built = VirtualMachine(relax.build(mod, "llvm"), cpu())["main"]
+    if factor in (-1.0, np.inf):
+        with pytest.raises(RelaxvmError, match="negative size -7|does not fit 64 bits"):
+            built(inputs["x"], inputs["s"])
+    else:
+        assert tuple(built(inputs["x"], inputs["s"]).shape) == (4, 0)
+
+
+def test_a_policy_for_proportions_that_is_none_is_refused():
     inputs = {"x": numbers(4, 5), "r": None, "s": None, "z": np.int64([3, 8])}
-    model, _ = single("Resize", inputs, known="z", keep_aspect_ratio_policy="not_larger")
-    with pytest.raises(NeedsConstant, match="keep_aspect_ratio_policy not_larger"):
-        from_onnx(model)
     bad, _ = single("Resize", inputs, known="z", symbolic=False, keep_aspect_ratio_policy="best")
     with pytest.raises(FrontendError, match="wanted stretch, not_larger or not_smaller, got"):
         from_onnx(bad)

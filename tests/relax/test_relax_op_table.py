@@ -43,10 +43,11 @@ def names(found):
 
 def computing():
     """Operators that become loops; call_tir_with_grad becomes a call_tir, and means what its loop
-    function does. Of those on text the meaning itself runs.
+    function does. Of those on text and on sequences the meaning itself runs.
     """
     loops = [r for r in records() if callable(r.lower) and r.lower is not lower_by_meaning]
-    return [r for r in loops if r.name != "relax.call_tir_with_grad"]
+    others = "relax.call_tir_with_grad", "relax.sequence."
+    return [r for r in loops if not r.name.startswith(others)]
 
 
 # -- records ---------------------------------------------------------------------------------------

@@ -95,6 +95,12 @@ def written(params, lines):
     return main(params, result_of(lines), *body, *(line.strip() for line in lines.split(";")))
 
 
+@pytest.mark.parametrize("op", ["reshape", "broadcast_to"])
+def test_sizes_of_what_is_alike_everywhere_are_still_checked_at_run_time(op):
+    text = f"y = R.{op}(R.full(R.shape([4]), R.const(3.0)), R.shape([n]))"
+    stays(run, main('x: R.Tensor(("n",), "float32")', "y", text))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name):
     params, before, after = CASES[name]

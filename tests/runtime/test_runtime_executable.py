@@ -272,9 +272,9 @@ def test_foreign_bytes_are_refused(data, message):
 
 def test_a_newer_format_is_refused_by_its_number():
     def change(document):
-        document["version"] = 5
+        document["version"] = 6
 
-    with pytest.raises(LoadError, match="format version 5, this relaxvm reads up to 4"):
+    with pytest.raises(LoadError, match="format version 6, this relaxvm reads up to 5"):
         load(edited(change))
 
 

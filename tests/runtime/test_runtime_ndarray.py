@@ -708,3 +708,17 @@ def test_values_survive_every_way_in(dtype, shape, swapped, reversed_):
         if dtype != "bfloat16" or seen.dtype == "bfloat16":
             assert seen.tolist() == expected
         assert_invariant(seen)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "float64"])
+@pytest.mark.parametrize(
+    "order", [(1, 0, 2), (2, 1, 0), (0, 2, 1), (1, 2, 0), (2, 0, 1), (0, 1, 2)]
+)
+def test_large_arrays_in_any_order_of_axes_are_copied_whole(dtype, order):
+    values = np.arange(130 * 70 * 131).astype(dtype).reshape(130, 70, 131)
+    for view in (values.transpose(order), values.transpose(order)[::-1, 1:, ::2]):
+        copied = nd.array(view)
+        assert copied.numpy().flags.c_contiguous
+        np.testing.assert_array_equal(copied.numpy(), view)
+    wide = np.broadcast_to(values[:, :1, :1].transpose(order), values.transpose(order).shape)
+    np.testing.assert_array_equal(nd.array(wide).numpy(), wide)

@@ -30,6 +30,7 @@ from relaxvm.relax import (
     PrimStructInfo,
     PrimValue,
     SeqExpr,
+    SequenceStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     TensorStructInfo,
@@ -159,7 +160,12 @@ def infos():
         TensorStructInfo((4,), ""),
         TensorStructInfo(None, ""),
     )
-    yield from (TensorStructInfo(ndim=2), TensorStructInfo(None, "", ndim=2), TupleStructInfo(()))
+    yield from (
+        TensorStructInfo(ndim=2),
+        TensorStructInfo(None, "", ndim=2),
+        TupleStructInfo(()),
+        SequenceStructInfo(T4),
+    )
     yield TupleStructInfo((T4, TupleStructInfo((ObjectStructInfo(), TN))))
     yield from (
         FuncStructInfo((T4, TN), TN),

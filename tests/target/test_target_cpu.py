@@ -7,7 +7,9 @@ import struct
 
 import pytest
 
-from relaxvm.base import CpuModel, PassError
+from relaxvm import te
+from relaxvm.base import CpuModel, PassError, Rates
+from relaxvm.ir import assert_structural_equal
 from relaxvm.runtime.cpu_budget import usable_cores
 from relaxvm.runtime.host import data_caches
 from relaxvm.runtime.kernel import NativeCode
@@ -15,6 +17,9 @@ from relaxvm.runtime.native import fits, host
 from relaxvm.script import ir as I
 from relaxvm.script import tir as T
 from relaxvm.target import Target, compile_prim_funcs, cpu_model
+from relaxvm.target.measure import measured_rates
+from relaxvm.target.rates import RATES
+from relaxvm.tir.schedule.rules import schedule_function
 
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 
@@ -163,3 +168,21 @@ def test_code_of_another_cpu_is_not_run_here():
     assert not fits(code)
     assert fits(dataclasses.replace(code, cpu=here.cpu))
     assert fits(dataclasses.replace(code, features=here.features_text))
+
+
+def test_rates_are_those_of_the_table_or_common_ones_and_change_no_schedule():
+    named = cpu_model("llvm -mtriple=x86_64-linux-gnu -mcpu=znver3")
+    assert named.rates == RATES["znver3"] != Rates()
+    assert cpu_model("llvm -mtriple=x86_64-linux-gnu -mcpu=haswell").rates == Rates()
+    a = te.placeholder((64, 64), name="A")
+    k = te.reduce_axis((0, 64))
+    c = te.compute((64, 64), lambda i, j: te.sum(a[i, k] * a[k, j], axis=k))
+    fn = te.create_prim_func([a, c])
+    slow = dataclasses.replace(named, rates=Rates(1e9, 1.0, 1.0, 1.0))
+    assert_structural_equal(schedule_function(fn, named), schedule_function(fn, slow))
+
+
+def test_measured_rates_fall_from_cache_to_cache():
+    rates = measured_rates()
+    assert rates.hertz > 1e8
+    assert rates.l2 >= rates.l3 >= rates.memory > 0

@@ -245,7 +245,7 @@ def test_a_build_starts_a_worker_early_where_a_core_is_idle_and_ends_one_it_did_
 ):
     faulty("")
     monkeypatch.setattr(net, "_in_vain", False)
-    monkeypatch.setattr(net, "_idle_core", lambda: idle)
+    monkeypatch.setattr(net, "idle_core", lambda: idle)
     assert seen_while_building(monkeypatch, build_file) == [idle, True]
     net._end()
     # Everything is on disk now.

@@ -11,6 +11,7 @@ import pytest
 from test_target_units import CALLS, CPU, many, run
 
 import relaxvm
+from relaxvm import relax
 from relaxvm.base import CodegenError
 from relaxvm.ir import PassContext
 from relaxvm.script import from_source
@@ -54,6 +55,28 @@ def broken(A: T.Buffer((1,), "float64")):
         compile_kernels(mod)
 
 
+def test_of_what_llvm_and_what_this_process_refuse_the_first_is_told(cache, monkeypatch):
+    monkeypatch.setenv("RELAXVM_BUILD_JOBS", "1")
+    compile_text = units.compile_text
+
+    def refuse(text, *args, name, **options):
+        time.sleep(0.05)
+        if name == "scale1":
+            raise CodegenError("LLVM refuses scale1")
+        return compile_text(text, *args, name=name, **options)
+
+    monkeypatch.setattr(units, "compile_text", refuse)
+    mod = many(2)
+    mod["broken"] = from_source("""
+from relaxvm.script import tir as T
+@T.prim_func
+def broken(A: T.Buffer((1,), "float64")):
+    A[0] = T.call_extern("float64", "no_such_function_anywhere", A[0])
+""")
+    with pytest.raises(CodegenError, match="LLVM refuses scale1"):
+        compile_kernels(mod)
+
+
 @pytest.mark.parametrize(
     "start", ["import os; os._exit(1)", "raise SystemExit", "print('hello' * 9, flush=True)"]
 )
@@ -93,7 +116,7 @@ def test_an_interrupt_ends_the_workers_at_once(cache, two_jobs, monkeypatch):
         time.sleep(0.2)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(workers, "compile_unit", interrupted)
+    monkeypatch.setattr(workers, "generate_unit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         compile_kernels(many(3))
 
@@ -184,3 +207,67 @@ def test_a_child_forked_while_another_thread_compiles_can_compile():
         timeout=280,
     )
     assert done.returncode == 0, done.stderr.decode()[-500:]
+
+
+# -- a worker at hand -----------------------------------------------------------------------------
+
+
+def layers(count, sizes):
+    """A graph of `count` operators whose kernels are of `sizes`."""
+    b, x = relax.BlockBuilder(), relax.Var("x", relax.TensorStructInfo((max(sizes),), "float32"))
+    with b.function("main", [x]):
+        last = [b.emit(relax.op.strided_slice(x, [0], [0], [n])) for n in sizes]
+        for i in range(count):
+            last[i % len(sizes)] = b.emit(relax.op.cumsum(last[i % len(sizes)], 0))
+        b.emit_func_output(relax.Tuple(last))
+    return b.get()
+
+
+@pytest.fixture
+def started(cache, monkeypatch):
+    """The workers that were started for a build as it began."""
+    monkeypatch.setenv("RELAXVM_BUILD_JOBS", "2")
+    monkeypatch.setattr(workers, "idle_core", lambda: True)
+    begun = []
+
+    class Watched(workers.Worker):
+        def __init__(self, *options):
+            begun.append(self)
+            super().__init__(*options)
+
+    monkeypatch.setattr(workers, "Worker", Watched)
+    return begun
+
+
+def test_a_large_module_that_is_new_has_a_worker_started_once(started):
+    mod = layers(60, [5, 6, 7, 8])
+    relax.build(mod, "llvm")
+    (worker,) = started
+    assert worker._process.returncode is not None
+    assert workers._ready is None
+    # It is known now, and so are its kernels.
+    relax.build(mod, "llvm")
+    assert len(started) == 1
+    # This one is new, but has too few kernels that are: the worker ends unasked.
+    relax.build(layers(61, [5, 6, 7, 8]), "llvm")
+    assert [w.asked > 0 for w in started[1:]] == [False]
+    assert started[1]._process.returncode is not None
+
+
+def test_no_worker_is_started_for_small_modules_busy_machines_and_one_job(started, monkeypatch):
+    relax.build(layers(20, [5, 6]), "llvm")
+    monkeypatch.setattr(workers, "idle_core", lambda: False)
+    relax.build(layers(60, [5, 6]), "llvm")
+    monkeypatch.setattr(workers, "idle_core", lambda: True)
+    monkeypatch.setenv("RELAXVM_BUILD_JOBS", "1")
+    relax.build(layers(70, [5, 6]), "llvm")
+    assert not started
+
+
+def test_a_build_that_fails_leaves_no_worker(started):
+    with pytest.raises(ValueError, match="stop"), workers.worker_at_hand(["op"] * 99):
+        raise ValueError("stop")
+    (worker,) = started
+    assert worker._process.returncode is not None
+    with workers.worker_at_hand(["op"] * 99):
+        assert len(started) == 2

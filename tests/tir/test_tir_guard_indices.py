@@ -131,6 +131,14 @@ def main(A: T.Buffer((6, 8), "float32"), B: T.Buffer((48,), "float32")):
     for i in range(48):
         B[i] = A[i // 8, i % 8]
 """,
+    "row by row of an array that is padded to whole rows": """
+def main(a: T.handle, b: T.handle):
+    n = T.int64()
+    A = T.match_buffer(a, ((n + T.int64(7)) // T.int64(8), T.int64(8)), "float32")
+    B = T.match_buffer(b, (n,), "float32")
+    for i in range(n):
+        B[i] = A[i // T.int64(8), i % T.int64(8)]
+""",
     "behind a condition": """
 def main(k: T.int64, A: T.Buffer((6,), "float32"), B: T.Buffer((1,), "float32")):
     if k >= T.int64(0) and k < T.int64(6):

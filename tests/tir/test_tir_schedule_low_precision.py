@@ -17,8 +17,8 @@ from relaxvm.target import Target, compile_kernels, cpu_model
 from relaxvm.tir import Schedule, interpret
 from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.schedule.dot_intrins import dot_intrin
-from relaxvm.tir.schedule.rules import DefaultSchedule, schedule_function
-from relaxvm.tir.schedule.rules.low_precision import schedule_low_precision, way_of
+from relaxvm.tir.schedule.rules import DefaultSchedule, View, schedule_function
+from relaxvm.tir.schedule.rules.low_precision import LowPrecision, way_of
 
 X86, ARM = "llvm -mtriple=x86_64-linux-gnu", "llvm -mtriple=aarch64-linux-gnu"
 VNNI = CpuModel("x86_64", 512, 32, True, frozenset({"avx512vnni", "avx512bf16"}))
@@ -279,7 +279,8 @@ def test_a_convolution_of_bytes():
     want = np.einsum("nchwrs,ocrs->nohw", views, w.astype("int32"))
     for cpu in (AVX2, VNNI):
         sch = Schedule(fn)
-        assert schedule_low_precision(sch, sch.get_block("C"), cpu)
+        view = View(sch, sch.get_block("C"))
+        LowPrecision.choose(view, cpu).apply(view)
         made = sch.mod["main"]
         assert "dot_accumulate" in made.script()
         got = np.zeros((1, 8, 10, 10), "int32")

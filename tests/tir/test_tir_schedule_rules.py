@@ -245,8 +245,8 @@ def test_exact_numerics_refuse_rules_that_take_sums_apart_and_tell():
     with PassContext(config={"numerics": "exact"}) as ctx:
         assert "rf" not in rules(mod)["main"].script()
     assert [d.text for d in ctx.report if not d.done][0] == (
-        "block total not taken by schedule_reduction: rfactor takes sums apart, and numerics are "
-        "to be exact"
+        "block total not taken by Rows(part=16384): rfactor takes sums apart, and numerics are to "
+        "be exact"
     )
 
 

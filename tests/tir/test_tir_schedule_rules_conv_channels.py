@@ -43,6 +43,9 @@ CASES = {
     "1x1, strided, whole tiles": Case((1, 288, 24, 24), 32, (1, 1), (2, 2)),
     "1x1, groups": Case((1, 576, 7, 7), 64, (1, 1), groups=2),
     "long sums of few channels": Case((1, 6, 30, 33), 32, (7, 7), (2, 2), padding=(3, 3)),
+    "one panel": Case((3, 32, 4, 4), 16, padding=(1, 1), after="bias"),
+    "one panel, four vectors": Case((2, 32, 5, 5), 64, padding=(1, 1), after="residual"),
+    "squares of pixels and one more": Case((1, 32, 7, 7), 96, padding=(1, 1), after="bias"),
     "one row": Case((1, 128, 1, 30), 32, (1, 3), padding=(0, 1)),
 }
 

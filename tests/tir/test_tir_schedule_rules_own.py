@@ -8,15 +8,13 @@ from relaxvm.target.llvm.build import machine_of
 from relaxvm.target.llvm.units import Settings
 from relaxvm.tir.schedule import default_schedule
 from relaxvm.tir.schedule.intrin import OWN_RULES, builtins_replaced
-from relaxvm.tir.schedule.rules import block_rule
-from relaxvm.tir.schedule.rules.default import BLOCK_RULES
+from relaxvm.tir.schedule.rules import OWN_BLOCK_RULES, block_rule
 
 
 @pytest.fixture
 def rules():
-    before = list(BLOCK_RULES)
-    yield BLOCK_RULES
-    BLOCK_RULES[:] = before
+    yield OWN_BLOCK_RULES
+    OWN_BLOCK_RULES.clear()
     OWN_RULES.clear()
 
 
@@ -51,21 +49,31 @@ def test_what_a_refusing_rule_did_is_forgotten(rules):
 
 
 def test_a_rule_of_the_same_name_takes_the_place_of_the_older(rules):
-    count = len(rules)
-    for _ in range(2):
+    for place in ("Gather", "Tile"):
 
-        @block_rule(before="schedule_gather")
+        @block_rule(before=place)
         def mine(sch, rv, cpu):
             return False
 
-    assert len(rules) == count + 1
-    names = [rule.__name__ for rule in rules]
-    assert names.index("mine") == names.index("schedule_gather") - 1
+    assert rules == [("Tile", mine)]
+
+
+@pytest.mark.parametrize(("before", "calls"), [(None, 1), ("Elementwise", 1), ("Gather", 1)])
+def test_a_rule_before_a_plan_is_asked_once_about_every_block(rules, before, calls):
+    asked = []
+
+    @block_rule(before=before)
+    def mine(sch, rv, cpu):
+        asked.append(sch.get(rv).name_hint)
+        return False
+
+    default_schedule(doubled(), "llvm")
+    assert asked == ["B"] * calls
 
 
 def test_an_unknown_neighbour_is_refused_with_the_names(rules):
-    with pytest.raises(ScheduleError, match=r"'schedule_gathr'; there are .*schedule_gather"):
-        block_rule(before="schedule_gathr")
+    with pytest.raises(ScheduleError, match=r"'Gathr'; did you mean Gather\?; there are .*Tile"):
+        block_rule(before="Gathr")
 
 
 def test_kernels_made_with_rules_of_ones_own_stay_out_of_the_cache(rules):

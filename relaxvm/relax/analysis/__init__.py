@@ -35,6 +35,7 @@ from .vars import all_global_vars as all_global_vars
 from .vars import all_vars as all_vars
 from .vars import bound_vars as bound_vars
 from .vars import called_global_vars as called_global_vars
+from .vars import called_operators as called_operators
 from .vars import collect_non_negative_expressions as collect_non_negative_expressions
 from .vars import defined_symbolic_vars as defined_symbolic_vars
 from .vars import free_symbolic_vars as free_symbolic_vars

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from ...ir import GlobalVar, IntImm, Node, PrimExpr, post_order, walk
+from ...ir import GlobalVar, IntImm, IRModule, Node, Op, PrimExpr, post_order, walk
 from ...ir import Var as TirVar
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..expr import Binding, Call, Function, MatchCast, Var
@@ -69,6 +69,16 @@ def all_global_vars(expr: Node) -> list[GlobalVar]:
     """The functions of the module that `expr` mentions, in order of first appearance."""
     # Types and scalars, which are most of the nodes, hold none.
     return _unique(n for n in walk(expr, (StructInfo, PrimExpr)) if isinstance(n, GlobalVar))
+
+
+def called_operators(mod: IRModule) -> list[str]:
+    """The operators that the graph functions of `mod` call, one by one, but for those in
+    branches.
+    """
+    bodies = [fn.body for fn in mod.functions.values() if isinstance(fn, Function)]
+    blocks = [block for body in bodies for block in getattr(body, "blocks", ())]
+    values = [getattr(b, "value", None) for block in blocks for b in block.bindings]
+    return [v.op.name for v in values if isinstance(v, Call) and isinstance(v.op, Op)]
 
 
 def called_global_vars(expr: Expr) -> list[GlobalVar]:

@@ -15,6 +15,7 @@ from . import memory as memory
 from . import nn as nn
 from . import qnn as qnn
 from . import random as random
+from . import sequence as sequence
 from . import signal as signal
 from . import strings as strings
 from . import vision as vision
@@ -116,5 +117,6 @@ from .trees import tree_ensemble as tree_ensemble
 from .unary import *
 
 __getattr__ = _submodules(
-    __name__, files="builtin grad image inspect linalg memory nn qnn random signal vision vm"
+    __name__,
+    files="builtin grad image inspect linalg memory nn qnn random sequence signal vision vm",
 )

@@ -31,12 +31,13 @@ from .infer import (
     shaped,
     tensor,
     tensor_of,
+    want_word,
 )
 from .lower import te_lower
 from .nn.layout import Layout, layout_of
 from .nn.window import static
 from .record import Shape, missing, op
-from .resizing import Along, check_words, resize_numpy, resize_te
+from .resizing import Along, check_words, factor_of, resize_numpy, resize_te
 from .sampling import NUMPY, TE, Tap, f64, sample_taps, weighted
 from .sizes import want_equal
 
@@ -92,7 +93,7 @@ def _resize2d_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
 
 def _resize2d_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.ndarray:
     plan = plan_of(resize_layout(attrs["layout"]), size, attrs)
-    return resize_numpy(data, plan, attrs["out_dtype"], attrs)
+    return resize_numpy(data, plan, attrs)
 
 
 def _resize2d_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
@@ -150,49 +151,55 @@ def resize2d(
     return shaped(info, lay.shape(sizes), dtype)
 
 
-def _plan(size: Sequence[Any], ndim: int, attrs: Any) -> list[Along]:
+def _plan(size: Sequence[Any], ndim: int, attrs: Any, factors: Any = None) -> list[Along]:
     axes = axes_of(attrs["axes"], ndim, "axes")
     count = len(axes)
     roi = _numbers(attrs["roi"], 2 * count, "roi", f"{count} begins and {count} ends")
-    scales: Any = (None,) * count
+    scales: Any = (None,) * count if factors is None else factors
     if attrs["scales"] is not None:
         scales = _numbers(attrs["scales"], count, "scales", f"{count} numbers")
         if min(scales, default=1.0) <= 0.0:
             raise StructInfoError(f"scales: wanted numbers above 0, got {attrs['scales']}")
-    ways = map(Along, axes, size, zip(roi[:count], roi[count:]), scales)
-    return sorted(ways, key=lambda w: w.axis)
+    return sorted(map(Along, axes, size, zip(roi[:count], roi[count:]), scales))
 
 
-def _resize_te(data: Tensor, size: list[PrimExpr], **attrs: Any) -> Tensor:
-    plan = _plan(size, data.ndim, attrs)
+def _resize_te(data: Tensor, size: list[PrimExpr], *factors: Tensor, **attrs: Any) -> Tensor:
+    scales = [factor_of(f64(f(const(k, "int64"))), TE) for f in factors for k in range(len(size))]
+    plan = _plan(size, data.ndim, attrs, scales or None)
     return resize_te(data, plan, DataType(attrs["out_dtype"] or data.dtype), attrs)
 
 
-def _resize_numpy(data: np.ndarray, size: Sequence[int], **attrs: Any) -> np.ndarray:
-    return resize_numpy(data, _plan(size, data.ndim, attrs), attrs["out_dtype"], attrs)
+def _resize_numpy(
+    data: np.ndarray, size: Sequence[int], *factors: np.ndarray, **attrs: Any
+) -> np.ndarray:
+    scales = [float(factor_of(v, NUMPY)) for f in factors for v in f.astype("float64")]
+    return resize_numpy(data, _plan(size, data.ndim, attrs, scales or None), attrs)
 
 
-def _resize_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, None]:
+def _resize_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Any, ...]:
     """Along each axis it is a product with a matrix: the matrix is what becomes of the unit one."""
-    data, attrs = call.args[0], dict(call.attrs)
+    (data, shape, *factors), attrs = call.args, dict(call.attrs)
     info, dims = tensor_of(data), known_sizes(data)
     g = gy if tensor_of(gy).dtype is info.dtype else ops.astype(gy, info.dtype)
-    size = shape_argument(call.args[1], "size").values
+    size = shape_argument(shape, "size").values
     attrs.update(extrapolation_value=0.0, out_dtype=None, axes=(1,))
-    for way in _plan(size, info.ndim, call.attrs):
-        attrs.update(scales=None if way.scale is None else (way.scale,), roi=way.roi)
+    own = [ops.strided_slice(f, (0,), (k,), (k + 1,)) for f in factors for k in range(len(size))]
+    for way in _plan(size, info.ndim, call.attrs, own or None):
+        scale = [way.scale] if own else []
+        attrs.update(scales=None if own or way.scale is None else (way.scale,), roi=way.roi)
         unit = ops.eye(dims[way.axis], dtype=info.dtype)
-        matrix = ops.permute_dims(ops.image.resize(unit, ShapeExpr([way.out]), **attrs))
+        matrix = ops.permute_dims(ops.image.resize(unit, ShapeExpr([way.out]), *scale, **attrs))
         last = [k for k in range(info.ndim) if k != way.axis] + [way.axis]
         turned = ops.matmul(ops.permute_dims(g, axes=last), matrix)
         g = ops.permute_dims(turned, axes=[last.index(k) for k in range(info.ndim)])
-    return g, None
+    return g, None, *(None for _ in factors)
 
 
 @op("image.resize", _resize_numpy, te_lower(_resize_te), _resize_grad)
 def resize(
     data: Expr,
     size: Shape,
+    factors: Expr | None = None,
     axes: Any = None,
     scales: Any = None,
     roi: Any = None,
@@ -210,6 +217,7 @@ def resize(
     size       of the result along each of the axes
     scales     by how much each is taken to grow, where that is not the quotient of the sizes: what
                `size` is less than size * scale is cut off behind
+    factors    float [axes]: scales that the program computes; 1 counts for what is not above 0
     roi        of "tf_crop_and_resize": the begins of all axes, then the ends, from 0 to 1
     coordinate_transformation_mode  as `resize2d`'s, or "half_pixel_symmetric", in which what is cut
                off is cut off on both sides
@@ -222,9 +230,12 @@ def resize(
     info = tensor(data, "data", NUMBER)
     dtype = info.dtype if out_dtype is None else dtype_of(out_dtype, "out_dtype", NUMBER)
     dims, wanted = list(info.dims), shape_argument(size, "size").values
-    count = len(axes_of(axes, info.ndim, "axes"))
-    if len(wanted) != count:
-        raise StructInfoError(f"size: wanted {count} dimensions, one for each axis; got {size}")
+    count = const(len(axes_of(axes, info.ndim, "axes")), "int64")
+    text = "size: wanted {b} dimensions, one for each axis; got {a}"
+    want_equal(const(len(wanted), "int64"), count, text)
+    if factors is not None:
+        each = tensor(factors, "factors", FLOAT, 1).dims[0]
+        want_equal(each, count, "factors: wanted {b} numbers, one for each axis; got {a}")
     for way in _plan(wanted, info.ndim, {"axes": axes, "roi": roi, "scales": scales}):
         if static(dims[way.axis]) == 0 and static(way.out) != 0:
             raise StructInfoError(
@@ -361,12 +372,8 @@ def grid_sample(
     in_pixels      the grid counts pixels instead, from 0, the centre of the first
     Raises StructInfoError for other words, shapes that do not fit, or a grid that is not float.
     """
-    for name, value, known in (
-        ("method", method, _SAMPLING),
-        ("padding_mode", padding_mode, _PADDING),
-    ):
-        if value not in known:
-            raise StructInfoError(f"{name}: wanted one of {', '.join(known)}, got {value!r}")
+    want_word("method", method, _SAMPLING)
+    want_word("padding_mode", padding_mode, _PADDING)
     lay, spatial = sample_layout(layout)
     count = len(spatial)
     info, places = tensor(data, "data", FLOAT, lay.ndim), tensor(grid, "grid", FLOAT, count + 2)
@@ -410,6 +417,5 @@ def decode(data: Expr, pixel_format: str = "RGB") -> StructInfo:
     info = tensor(data, "data", frozenset({"uint"}), 1)
     if info.dtype not in ("uint8", "void"):
         raise StructInfoError(f"data: wanted uint8, got {info.dtype}")
-    if pixel_format not in ("RGB", "BGR", "Grayscale"):
-        raise StructInfoError(f"pixel_format: wanted RGB, BGR or Grayscale, got {pixel_format!r}")
+    want_word("pixel_format", pixel_format, ("RGB", "BGR", "Grayscale"))
     return TensorStructInfo(None, "uint8", info.vdevice, 3)

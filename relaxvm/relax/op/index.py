@@ -63,6 +63,7 @@ from .infer import (
     scalar_of,
     tensor,
     tensor_of,
+    want_word,
 )
 from .infer import tensors as tensor_fields
 from .loops import assert_that, call_checked, for_each, load
@@ -264,8 +265,7 @@ def take(x: Expr, indices: Expr, axis: int | None = None, mode: str = "fast") ->
         own: Sequence[PrimExpr] = ()
     else:
         own = tensor(indices, "indices", INTEGER).dims
-    if mode not in _MODES:
-        raise StructInfoError(f"mode: wanted one of {', '.join(_MODES)}, got {mode!r}")
+    want_word("mode", mode, _MODES)
     if mode == "nan" and info.dtype != "void" and not info.dtype.is_float:
         raise StructInfoError(f'mode: "nan" is for floats, x is {info.dtype}')
     around: tuple[Sequence[PrimExpr], Sequence[PrimExpr]] = (), ()

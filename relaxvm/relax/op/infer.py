@@ -173,6 +173,13 @@ def shaped(
     return KnownTensor(simple, info.dtype if dtype is None else dtype, info.vdevice)
 
 
+def want_word(name: str, value: Any, known: Collection[str]) -> None:
+    """Raises StructInfoError for a `value` that is not one of the words `known`."""
+    if value not in known:
+        words = ", ".join(filter(None, known))
+        raise StructInfoError(f"{name}: wanted one of {words}, got {value!r}")
+
+
 def shape_argument(shape: Expr, name: str = "shape") -> ShapeExpr:
     """The shape that the argument `shape` is."""
     if type(shape) is ShapeExpr:

@@ -40,6 +40,7 @@ from ..expr import (
 from ..struct_info import (
     Expr,
     PrimStructInfo,
+    SequenceStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     StructInfo,
@@ -270,6 +271,8 @@ def _as(info: StructInfo, raw: Any, name: str) -> Any:
         if array.dtype != to_numpy_dtype(info.dtype):
             raise StructInfoError(f"{name}: its meaning gives {array.dtype}, wanted {info.dtype}")
         return array
+    if isinstance(info, SequenceStructInfo):
+        return tuple(_as(info.element, item, name) for item in raw)
     if isinstance(info, ShapeStructInfo):
         return tuple(int(d) for d in raw)
     if isinstance(info, PrimStructInfo):

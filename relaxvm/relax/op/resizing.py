@@ -14,12 +14,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ... import tir
-from ...base import DataType, StructInfoError
-from ...ir import GT, FloorDiv, IntImm, Max, PrimExpr, Select, cast, const
+from ...base import DataType
+from ...ir import GT, IntImm, PrimExpr, Select, cast, const
 from ...te import Tensor, compute, reduce_axis
 from ...te import sum as te_sum
+from .infer import want_word
 from .meaning import value_dtype
+from .nn.window import static
 from .sampling import NUMPY, TE, Tap, cubic_taps, cubic_weight, f64, linear_taps
+from .sizes import simplified
 
 _METHODS = ("nearest_neighbor", "linear", "cubic")
 _MODES = (
@@ -45,26 +48,25 @@ class Along(NamedTuple):
 
     out    its size in the result
     roi    what tf_crop_and_resize makes all of the result: its begin and end, from 0 to 1
-    scale  how much longer it becomes, if that is not the quotient of the sizes
+    scale  how much longer it becomes, as a number or an expression; None: the quotient of sizes
     """
 
     axis: int
     out: Any
     roi: tuple[float, float]
-    scale: float | None = None
+    scale: Any = None
+
+
+def factor_of(value: Any, f: Any) -> Any:
+    """A scale that the program computed; 1 for what would give no places (NaN is not greater)."""
+    return f.where(value > 1e-100, value, 1.0)
 
 
 def check_words(method: str, mode: str, rounding: str) -> None:
     """Raises StructInfoError for a word that resizing does not know."""
-    for name, value, known in (
-        ("method", method, _METHODS),
-        ("coordinate_transformation_mode", mode, _MODES),
-        ("rounding_method", rounding, ("", *_ROUNDINGS)),
-    ):
-        if value not in known:
-            raise StructInfoError(
-                f"{name}: wanted one of {', '.join(filter(None, known))}, got {value!r}"
-            )
+    want_word("method", method, _METHODS)
+    want_word("coordinate_transformation_mode", mode, _MODES)
+    want_word("rounding_method", rounding, ("", *_ROUNDINGS))
 
 
 # -- places and weights ---------------------------------------------------------------------------
@@ -130,23 +132,21 @@ def _is_spread(way: Along, size: Any, attrs: dict[str, Any]) -> bool:
     """Whether more places count than without antialias: where the axis does not grow."""
     if not attrs.get("antialias") or attrs["method"] == "nearest_neighbor":
         return False
-    sizes = [v.value if isinstance(v, IntImm) else v for v in (size, way.out)]
-    if way.scale is not None:
+    if isinstance(way.scale, float):
         return way.scale < 1.0
-    return any(isinstance(v, PrimExpr) for v in sizes) or sizes[1] < sizes[0]
+    have, out = static(size), static(way.out)
+    return way.scale is not None or have is None or out is None or out < have
 
 
 def _reach(way: Along, size: Any, attrs: dict[str, Any]) -> Any:
     """How many input places have a weight in a place of the result, at most."""
     support = _SUPPORT[attrs["method"]]
-    if way.scale is not None:
+    if isinstance(way.scale, float):
         return 2 * math.ceil(support / way.scale)
-    sizes = [v.value if isinstance(v, IntImm) else v for v in (size, way.out)]
-    if not any(isinstance(v, PrimExpr) for v in sizes):
-        return 2 * max(support, -(-support * sizes[0] // max(sizes[1], 1)))
-    size, out = (v if isinstance(v, PrimExpr) else const(v, "int64") for v in sizes)
-    out = Max(out, const(1, out.dtype))
-    return Max(FloorDiv(size * support + (out - 1), out), const(support, out.dtype)) * 2
+    # A scale that is not known may be less than the quotient: the size is rounded, up from a half.
+    size, out = (size, way.out) if way.scale is None else (size * 2, way.out * 2 - 1)
+    out = tir.max(out, 1)
+    return simplified(tir.max((size * support + (out - 1)) // out, support) * 2)
 
 
 def _first(x: Any, size: Any, out: Any, way: Along, reach: Any, attrs: Any, f: Any) -> Any:
@@ -160,7 +160,7 @@ def _spread_weight(
 ) -> Any:
     """What input place `tap` counts in output place `x`; the sum is not 1 yet."""
     place = _coordinate(x, size, out, way, attrs["coordinate_transformation_mode"], f)
-    scale = f.minimum(out / size, 1.0) if way.scale is None else way.scale
+    scale = f.minimum(out / size if way.scale is None else way.scale, 1.0)
     away = f.fabs(tap - place) * scale
     if attrs["method"] == "linear":
         weight = f.maximum(1.0 - away, 0.0)
@@ -177,11 +177,8 @@ def _spread_weight(
 def resize_te(x: Tensor, ways: Sequence[Along], dtype: DataType, attrs: dict[str, Any]) -> Tensor:
     """`x` resized along the axes of `ways`, in `dtype`."""
     wide = DataType("float32" if x.dtype.is_float and x.dtype.bits < 64 else "float64")
-    some = [
-        GT(x.shape[w.axis], const(0, "int64"))
-        for w in ways
-        if not isinstance(x.shape[w.axis], IntImm)
-    ]
+    sizes = [x.shape[w.axis] for w in ways]
+    some = [GT(n, const(0, "int64")) for n in sizes if not isinstance(n, IntImm)]
     data = x
 
     def read(*index: PrimExpr) -> PrimExpr:
@@ -304,27 +301,23 @@ def _mixed(x: Tensor, way: Along, attrs: dict[str, Any], read: Any, wide: DataTy
 # -- meaning --------------------------------------------------------------------------------------
 
 
-def resize_numpy(
-    x: np.ndarray, ways: Sequence[Along], out_dtype: Any, attrs: dict[str, Any]
-) -> np.ndarray:
+def resize_numpy(x: np.ndarray, ways: Sequence[Along], attrs: dict[str, Any]) -> np.ndarray:
     """`x` resized along the axes of `ways`; in float64 on the way, rounded once."""
-    kind = x.dtype if out_dtype is None else value_dtype(out_dtype)
-    shape = list(x.shape)
+    kind = x.dtype if attrs["out_dtype"] is None else value_dtype(attrs["out_dtype"])
+    nearest = attrs["method"] == "nearest_neighbor"
+    y, shape, flags = x, list(x.shape), np.ones((1,) * x.ndim, bool)
     for way in ways:
         shape[way.axis] = way.out
-    nearest = attrs["method"] == "nearest_neighbor"
-    y, flags = x, np.ones((1,) * x.ndim, bool)
-    if 0 in shape or 0 in x.shape:
-        y = np.zeros(shape, kind)
-    else:
-        for way in reversed(ways):
-            y = _numpy_along(y, way, attrs)
-    for way in ways:
         places = np.arange(way.out, dtype="float64")
         sizes = np.float64(x.shape[way.axis]), np.float64(way.out)
         inside = axis_taps(places, *sizes, way, attrs, NUMPY)[1]
         if inside is not None:
             flags = flags & _in_axis(inside, way.axis, x.ndim)
+    if 0 in shape or 0 in x.shape:
+        y = np.zeros(shape, kind)
+    else:
+        for way in reversed(ways):
+            y = _numpy_along(y, way, attrs)
     if nearest and (x.dtype == kind or (x.dtype.kind in "iu" and kind.kind in "iu")):
         y = y.astype(kind)
     else:
@@ -341,7 +334,7 @@ def _numpy_along(x: np.ndarray, way: Along, attrs: dict[str, Any]) -> np.ndarray
     size, out = np.float64(x.shape[way.axis]), np.float64(way.out)
     places = np.arange(way.out, dtype="float64")
     if _is_spread(way, x.shape[way.axis], attrs):
-        reach = _reach(way, x.shape[way.axis], attrs)
+        reach: Any = static(_reach(way, x.shape[way.axis], attrs))
         first = _first(places, size, out, way, float(reach), attrs, NUMPY)
         near = first[:, None] + np.arange(reach)
         weights = _spread_weight(places[:, None], near, size, out, way, attrs, NUMPY)
@@ -365,8 +358,5 @@ def as_dtype(x: np.ndarray, kind: np.dtype) -> np.ndarray:
     if kind.kind == "f":
         return x.astype(kind)
     limits = np.iinfo(kind)
-    if kind.itemsize == 8:
-        return np.clip(np.trunc(x), float(limits.min), np.nextafter(float(limits.max), 0)).astype(
-            kind
-        )
-    return np.clip(np.trunc(x), limits.min, limits.max).astype(kind)
+    most = np.nextafter(float(limits.max), 0) if kind.itemsize == 8 else limits.max
+    return np.clip(np.trunc(x), float(limits.min), most).astype(kind)

@@ -16,7 +16,7 @@ from ..derive import dims_equal
 from ..expr import Call
 from ..rules import LowerBuilder
 from ..struct_info import Expr, StructInfo, TensorStructInfo
-from .infer import FLOAT, same_dtype, tensor, tensor_of
+from .infer import FLOAT, same_dtype, tensor, tensor_of, want_word
 from .loops import Names, call_loops, call_sums, for_each, load, store
 from .record import missing, op
 from .sizes import ONE, want_at_most, want_equal
@@ -242,8 +242,7 @@ def tree_ensemble(
     An index beyond an axis means the last of it.
     Sums are taken tree after tree, those of the 16-bit floats in float32.
     """
-    if mode not in _EMPTY:
-        raise StructInfoError(f"mode: wanted one of {', '.join(_EMPTY)}, got {mode!r}")
+    want_word("mode", mode, _EMPTY)
     if num_targets < 1:
         raise StructInfoError(f"num_targets: wanted at least 1, got {num_targets}")
     info = tensor(x, "x", FLOAT, 2)

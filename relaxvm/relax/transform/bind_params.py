@@ -9,11 +9,10 @@ Symbols that a bound array's shape determines become numbers everywhere in the f
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from ...base import RelaxvmError, VerifyError
+from ...base import RelaxvmError, VerifyError, did_you_mean
 from ...ir import IRModule, PassContext, as_expr
 from ...ir.transform import module_pass
 from ..derive import (
@@ -104,10 +103,9 @@ def _parameter(fn: Function, key: Any, name: str) -> Var:
         raise VerifyError(
             f"BindParams: {name} has {len(params)} parameters named {label}; give the Var"
         )
-    near = difflib.get_close_matches(label, names, n=1)
-    hint = f"did you mean {near[0]}? " if near else ""
+    hint = did_you_mean(label, names)
     raise VerifyError(
-        f"BindParams: {name} has no parameter {label!r}; {hint}it has: {', '.join(names) or 'none'}"
+        f"BindParams: {name} has no parameter {label!r}{hint}; it has: {', '.join(names) or 'none'}"
     )
 
 

@@ -6,11 +6,10 @@ def main(x: R.Tensor((8, 4))): ...
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from ...base import StructInfoError, VerifyError
+from ...base import StructInfoError, VerifyError, did_you_mean
 from ...ir import GlobalVar, IRModule, PassContext, PrimExpr
 from ...ir import Var as TirVar
 from ...ir.transform import module_pass
@@ -112,10 +111,8 @@ def _all_found(
         if i not in bound:
             label = key.name if isinstance(key, TirVar) else key
             has = list(dict.fromkeys(names))
-            near = difflib.get_close_matches(label, has, n=1)
-            hint = f"did you mean {near[0]}? " if near else ""
             raise VerifyError(
-                f"BindSymbolicVars: {place} has no symbol {label!r}; {hint}"
+                f"BindSymbolicVars: {place} has no symbol {label!r}{did_you_mean(label, has)}; "
                 f"there are: {', '.join(has) or 'none'}"
             )
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ...base import decided, declined, in_function
+from ...base import Span, decided, declined, in_function
 from ...ir import IntImm, IRModule, Op, is_const, value_key, walk
 from ...ir import Var as TirVar
 from ...runtime import array as as_array
@@ -166,7 +166,7 @@ class _Combining:
         weight = joint.joined(weights, weight_axis, grow=False)
         if weight is None:
             return
-        joint.bind(calls[0], (shared, weight))
+        joint.bind(calls, (shared, weight))
         gone: list[VarBinding] = []
         last: Sequence[VarBinding] = group
         while (users := self.followers(last, first)) is not None:
@@ -175,7 +175,7 @@ class _Combining:
             )
             if args is None:
                 break
-            joint.bind(users[0].value, args)
+            joint.bind([user.value for user in users], args)
             gone += last
             last = users
         ends = [joint.part(b, k, axis) for k, b in enumerate(last)]
@@ -270,9 +270,10 @@ class _Joint:
         self.stack, self.sizes, self.kind, self.keys = stack, sizes, kind, keys
         self.out: list[VarBinding] = []
 
-    def bind(self, like: Call, args: Sequence[Expr]) -> None:
-        """Bind a call as `like` of other arguments: that is the result from here on."""
-        self.bound(Call(like.op, tuple(args), like.attrs, span=like.span))
+    def bind(self, calls: Sequence[Any], args: Sequence[Expr]) -> None:
+        """Bind a call of `args` that stands for `calls`: that is the result from here on."""
+        span = Span.merge(*(call.span for call in calls))
+        self.bound(Call(calls[0].op, tuple(args), calls[0].attrs, span=span))
 
     def bound(self, value: Expr) -> Var:
         """A new variable bound to `value`."""

@@ -30,7 +30,7 @@ from ...ir import (
     structural_digest,
     walk,
 )
-from ...runtime import NDArray, empty
+from ...runtime import NDArray, empty, wrap_unchecked
 from ...runtime import array as as_array
 from ...target import Target
 from ...target import build as build_kernels
@@ -70,6 +70,8 @@ from .value_keys import ValueKeys
 
 _MAX_STEPS = 1 << 28
 """A loop function of more iterations is not run while compiling."""
+# Constants of at least so many bytes may be views of others.
+_VIEWED_BYTES = 1 << 16
 _CACHED_KERNELS = 256
 _HARMLESS = frozenset({"tir.ret"})
 # Operators that only move, select or convert elements: numpy's result is the only one.
@@ -314,8 +316,20 @@ def _as_constant(value: Any, info: StructInfo) -> Expr | None:
         return ShapeExpr(tuple(int(d) for d in value))
     if isinstance(info, TensorStructInfo) and info.dtype != "void":
         stored = to_storage(np.asarray(value), info.dtype)
-        return Constant(as_array(np.asarray(stored, order="C"), dtype=info.dtype))
+        if _is_all_of_a_large_array(stored):
+            # A weight in another order stays a view: whatever packs it reads it once, and what is
+            # not packed is copied when code is generated.
+            return Constant(wrap_unchecked(stored, info.dtype))
+        return Constant(as_array(stored, dtype=info.dtype))
     return None
+
+
+def _is_all_of_a_large_array(value: np.ndarray) -> bool:
+    base: Any = value.base
+    while isinstance(base, np.ndarray) and isinstance(base.base, np.ndarray):
+        base = base.base
+    large = value.nbytes >= _VIEWED_BYTES and isinstance(base, np.ndarray)
+    return large and value.nbytes + _VIEWED_BYTES >= base.nbytes
 
 
 # -- compiled loop functions ----------------------------------------------------------------------

@@ -16,7 +16,6 @@ Blocks such as those of NCHW16c are only made where sizes divide.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -31,6 +30,7 @@ from ...base import (
     components,
     decided,
     declined,
+    did_you_mean,
     in_function,
 )
 from ...ir import GlobalVar, IRModule, Op, PassContext
@@ -203,8 +203,7 @@ def _operator(name: Any) -> Op:
         what = "is no operator"
     text = name.name if isinstance(name, Op) else name
     known = [n for n in Op.list_op_names() if layout_attributes(Op.get(n))]
-    near = difflib.get_close_matches(full, known, n=3)
-    hint = f"; near it are {', '.join(near)}" if near else ""
+    hint = did_you_mean(full, known)
     raise PassError(f"ConvertLayout: {text} {what}: wanted one of {len(known)} that have{hint}")
 
 
@@ -217,10 +216,8 @@ def _layout(op: Op, key: str, layout: Any, attrs: Mapping[str, Any]) -> str:
         first, second = axes[:2]
         usual = [axes, f"{first}{spatial}{second}", f"{spatial}{second}{first}"]
         usual += [f"{axes}16{first.lower()}16{second.lower()}", f"{axes}16{second.lower()}"]
-        near = difflib.get_close_matches(str(layout), usual, n=2) or usual[:2]
-        raise PassError(
-            f"ConvertLayout: {op.name}: {error}; near it are {', '.join(near)}"
-        ) from None
+        hint = did_you_mean(layout, usual) or f"; usual ones are {', '.join(usual[:2])}"
+        raise PassError(f"ConvertLayout: {op.name}: {error}{hint}") from None
     return str(layout)
 
 

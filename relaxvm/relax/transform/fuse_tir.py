@@ -117,6 +117,7 @@ class _Callers(BindingRewriter):
         self.kernels = kernels
         self.callees = callees
         self.blocks: list[BindingBlock] = []
+        self.outlined: set[str] = set()
 
     def begin_block(self, block: BindingBlock) -> None:
         self.blocks.append(block)
@@ -150,8 +151,9 @@ class _Callers(BindingRewriter):
         new_value: Expr | None = None
         if kernel.function is not None:
             new_value = _call(
-                kernel, self.callees[name], call, [argument(p) for p in kernel.inputs]
-            )
+                kernel, self.callees[name], call, [argument(p) for p in kernel.inputs],
+                self.span_of(name, call),
+            )  # fmt: skip
             count = len(kernel.outputs)
             if kernel.result == (0 if count == 1 else list(range(count))):
                 return [*out, b.replace(value=new_value)]
@@ -174,6 +176,16 @@ class _Callers(BindingRewriter):
         value = result(kernel.result)
         return [*out, b.replace(value=value)]
 
+    def span_of(self, name: str, call: Call) -> Span:
+        """Where a call and what it computes come from. The call of a group that a pass outlined
+        says both; equal groups share the function of the first, which is not where others are from.
+        """
+        inner, own = ({*s.parts} or {s} for s in (self.kernels[name].span, call.span))
+        if inner <= own:
+            self.outlined.add(name)
+        outlined = name in self.outlined
+        return call.span if outlined else Span.merge(self.kernels[name].span, call.span)
+
     def bound(self, value: Expr, name: str, out: list[Binding]) -> Expr:
         """`value` as a leaf."""
         if is_leaf(value):
@@ -184,14 +196,15 @@ class _Callers(BindingRewriter):
         return var
 
 
-def _call(kernel: GroupKernel, callee: GlobalVar, call: Call, inputs: Sequence[Expr]) -> Call:
+def _call(
+    kernel: GroupKernel, callee: GlobalVar, call: Call, inputs: Sequence[Expr], span: Span
+) -> Call:
     """The call of the kernel for `call`."""
     known = kernel.symbols(call)
     infos = [substitute_struct_info(info, known) for info in kernel.outputs]
     info = infos[0] if len(infos) == 1 else TupleStructInfo(infos)
     scalars = (ShapeExpr([known[s] for s in kernel.scalars]),) if kernel.scalars else ()
     args = (callee, Tuple(inputs), *scalars)
-    span = Span.merge(kernel.span, call.span)
     if all(i < 0 for i in kernel.inplace):
         return Call(CALL_TIR, args, None, (info,), None, span)
     return Call(CALL_TIR_INPLACE, args, {"inplace_indices": kernel.inplace}, (info,), None, span)

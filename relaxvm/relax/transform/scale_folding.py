@@ -299,8 +299,9 @@ class _Folding:
         if new.size > max(value.size, _SHARED_BYTES):
             return None
         least = _RANGE[str(first.struct_info.dtype)][0]
-        if new.size and np.abs(new).min() < least:
-            lost = (np.abs(new) < least) & (np.abs(value) >= least) & (factor != 0)
+        magnitude = np.abs(new)
+        if new.size and magnitude.min() < least:
+            lost = (magnitude < least) & (np.abs(value) >= least) & (factor != 0)
             if lost.any():
                 return None
         return constant_like(first, new)
@@ -419,7 +420,7 @@ def array_of(value: Any) -> np.ndarray | None:
 def constant_like(first: Any, value: np.ndarray) -> Constant | None:
     """A constant of the dtype of `first`; None if `value` is not finite there."""
     dtype = str(first.struct_info.dtype)
-    if value.size and not np.abs(value).max() <= _RANGE[dtype][1]:
+    if value.size and not max(value.max(), -value.min()) <= _RANGE[dtype][1]:
         return None
     return Constant(as_array(to_storage(value, dtype), dtype=dtype), span=first.span)
 

@@ -32,6 +32,8 @@ from ..struct_info import ShapeExpr
 from .rule_text import dims_of, dtype_of, rewritten, rule, splat, static_sizes
 
 _SPLIT, _SLICE, _ARANGE = (Op.get(f"relax.{name}") for name in ("split", "strided_slice", "arange"))
+_RESHAPED = frozenset(Op.get(f"relax.{name}") for name in ("reshape", "squeeze"))
+_BROADCAST_TO = Op.get("relax.broadcast_to")
 _MOST_INDICES = 1 << 16
 
 # -- shapes ----------------------------------------------------------------------------------------
@@ -61,8 +63,16 @@ def _filled(call: Call, number: int) -> Expr | None:
 
 
 def filled_again(call: Call, uniform: Expr) -> Expr | None:
-    value, dims = splat(uniform), dims_of(call)
-    if value is None or dims is None or _is_placed(call):
+    value, old, dims = splat(uniform), dims_of(uniform), dims_of(call)
+    if value is None or old is None or dims is None or _is_placed(call):
+        return None
+    # Sizes that are compared when it runs are compared still.
+    if call.op in _RESHAPED and dims_equal([dims_product(old)], [dims_product(dims)]) is not True:
+        return None
+    if call.op is _BROADCAST_TO and any(
+        not is_const(a, 1) and dims_equal([a], [b]) is not True
+        for a, b in zip(old[::-1], dims[::-1])
+    ):
         return None
     return R.full(ShapeExpr(dims), const(value, str(dtype_of(call))))
 

@@ -58,6 +58,7 @@ from ..struct_info import (
     Expr,
     FuncStructInfo,
     PrimStructInfo,
+    SequenceStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     StructInfo,
@@ -392,6 +393,14 @@ class _Lowering(RememberingRewriter):
             if isinstance(proven, PrimStructInfo) and proven.dtype is info.dtype:
                 return
             call = builtin("check_prim_value_info", (value, DataTypeImm(info.dtype), context), VOID)
+        elif isinstance(info, SequenceStructInfo):
+            if isinstance(proven, SequenceStructInfo) and proven.element is info.element:
+                return
+            element: Any = info.element
+            if not isinstance(element, TensorStructInfo):
+                element = TensorStructInfo(None, "void", None, -1)
+            kind = PrimValue(element.ndim), DataTypeImm(element.dtype)
+            call = builtin("check_sequence_info", (value, *kind, context), VOID)
         elif isinstance(info, FuncStructInfo):
             if isinstance(proven, FuncStructInfo):
                 return
@@ -493,7 +502,7 @@ def _same_kind(info: TensorStructInfo, proven: TensorStructInfo) -> bool:
 
 
 def _needs_checks(info: StructInfo) -> bool:
-    kinds = (TensorStructInfo, ShapeStructInfo, PrimStructInfo, FuncStructInfo)
+    kinds = TensorStructInfo, ShapeStructInfo, PrimStructInfo, FuncStructInfo, SequenceStructInfo
     return any(isinstance(n, kinds) for n in walk(info))
 
 

@@ -14,6 +14,7 @@ from ...relax import (
     FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
+    SequenceStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     TensorStructInfo,
@@ -92,6 +93,11 @@ def _tuple(p: Printer, n: TupleStructInfo, signature: int, _: int) -> list[Piece
     if not n.fields:
         return [f"{p.R}.Tuple"]
     return [f"{p.R}.Tuple(", *comma([(f, signature, 0)] for f in n.fields), ")"]
+
+
+@prints(SequenceStructInfo)
+def _sequence(p: Printer, n: SequenceStructInfo, signature: int, _: int) -> list[Piece]:
+    return [f"{p.R}.Sequence(", (n.element, signature, 0), ")"]
 
 
 @prints(FuncStructInfo)

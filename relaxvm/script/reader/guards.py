@@ -35,6 +35,7 @@ from ...relax import (
     FuncStructInfo,
     PrimStructInfo,
     PrimValue,
+    SequenceStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     StringImm,
@@ -115,6 +116,7 @@ VALUES: dict[type, str] = {
     ShapeStructInfo: "values ndim",
     PrimStructInfo: "dtype value",
     TupleStructInfo: "fields",
+    SequenceStructInfo: "element",
     FuncStructInfo: "params ret",
     # The script languages' own
     Record: "",

@@ -20,6 +20,7 @@ from ...relax import (
     FuncStructInfo,
     ObjectStructInfo,
     PrimStructInfo,
+    SequenceStructInfo,
     ShapeExpr,
     ShapeStructInfo,
     StructInfo,
@@ -197,6 +198,11 @@ def _tuple(symbols: Symbols, *fields: Any) -> StructInfo:
     return TupleStructInfo(tuple(as_struct_info(f) for f in fields))
 
 
+def _sequence(symbols: Symbols, element: Any = None) -> StructInfo:
+    """A sequence of a length that run time decides: ``R.Sequence(R.Tensor("float32", ndim=2))``."""
+    return SequenceStructInfo(ObjectStructInfo() if element is None else as_struct_info(element))
+
+
 def _object(symbols: Symbols) -> StructInfo:
     """Anything."""
     return ObjectStructInfo()
@@ -227,6 +233,7 @@ MAKERS: dict[str, Maker] = {
     "Shape": Maker("Shape", _shape),
     "Prim": Maker("Prim", _prim),
     "Tuple": Maker("Tuple", _tuple),
+    "Sequence": Maker("Sequence", _sequence),
     "Object": Maker("Object", _object),
     "Callable": Maker("Callable", _callable),
 }

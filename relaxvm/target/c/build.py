@@ -106,7 +106,8 @@ def _compile(mod: IRModule, target: Target, schedule: Pass | None) -> Kernels:
         )
         # Without names there is nothing to compile of a unit.
         units = [
-            (u, finish_unit(replace(u, names={}), plain, scheduled, lowered)) for u in split(mod)
+            (u, finish_unit(replace(u, names={}), plain, scheduled, lowered).result)
+            for u in split(mod)
         ]
         portable = pack_portable(units)
     section = KernelSection(infos, portable, native)

@@ -20,5 +20,6 @@ from .machine import Machine as Machine
 from .machine import compile_text as compile_text
 from .machine import host_machine as host_machine
 from .net import llvm_at_hand as llvm_at_hand
+from .workers import worker_at_hand as worker_at_hand
 
 __getattr__ = _submodules(__name__)

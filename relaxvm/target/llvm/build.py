@@ -209,7 +209,7 @@ def _compile(mod: IRModule, settings: Settings) -> Kernels:
     if settings.context.instruments:
         # They see what they would see of any module.
         scheduled, lowered = prepare(mod, settings)
-        compiled = [finish_unit(unit, settings, scheduled, lowered) for unit in units]
+        compiled = [finish_unit(unit, settings, scheduled, lowered).compiled() for unit in units]
     else:
         compiled = _compile_or_find(units, settings, key)
     pairs = list(zip(units, compiled))

@@ -184,6 +184,11 @@ _here = False
 _in_vain = False
 
 
+def has_worker() -> bool:
+    """Whether LLVM runs in a process of its own, as far as is known."""
+    return _worker is not None and not _here
+
+
 def in_this_process() -> None:
     """Let LLVM run in this process from now on: it is one that nobody would miss."""
     global _here
@@ -196,7 +201,7 @@ def llvm_at_hand() -> Iterator[None]:
     have a worker started before the passes find out whether it is needed; end one that was not.
     """
     global _in_vain
-    if _worker is None and not _in_vain and (not config.cache_enabled() or _idle_core()):
+    if _worker is None and not _in_vain and (not config.cache_enabled() or idle_core()):
         prepare()
     try:
         yield
@@ -210,7 +215,8 @@ def llvm_at_hand() -> Iterator[None]:
                 _lock.release()
 
 
-def _idle_core() -> bool:
+def idle_core() -> bool:
+    """Whether the machine has a core with nothing to do, as far as it says."""
     try:
         return os.getloadavg()[0] <= usable_cores() - 1
     except (AttributeError, OSError):

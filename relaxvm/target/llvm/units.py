@@ -219,7 +219,7 @@ class CompiledUnit(Plain, form="list"):
     portable: bytes
     infos: tuple[KernelInfo, ...]
     inner: tuple[tuple[str, tuple[int, ...], bool], ...]
-    externs: tuple[tuple[str, bool], ...]
+    externs: tuple[tuple[str, bool], ...] = ()
     decisions: tuple[tuple[str, str, bool, str], ...] = ()
 
     def to_bytes(self) -> bytes:
@@ -263,10 +263,37 @@ class CompiledUnit(Plain, form="list"):
                 )
 
 
-def compile_unit(unit: Unit, settings: Settings) -> CompiledUnit:
-    """Schedule, lower, generate, optimise, emit.
+@dataclass(frozen=True)
+class GeneratedUnit:
+    """A unit of which only LLVM's part is left to do.
 
-    Raises VerifyError for functions that are not well formed, CodegenError for what LLVM has no
+    text, straight  as `compile_text` takes them; None: nothing of it can be called
+    result          the compiled unit, without its object
+    """
+
+    name: str
+    text: str | None
+    straight: str
+    machine: Machine
+    result: CompiledUnit
+
+    def compiled(self) -> CompiledUnit:
+        """Raises CodegenError for what LLVM has no code for."""
+        if self.text is None:
+            return self.result
+        code = compile_text(self.text, self.machine, straight=self.straight, name=self.name)
+        return replace(self.result, object=code.object)
+
+
+def compile_unit(unit: Unit, settings: Settings) -> CompiledUnit:
+    """`generate_unit`, then optimise and emit."""
+    return generate_unit(unit, settings).compiled()
+
+
+def generate_unit(unit: Unit, settings: Settings) -> GeneratedUnit:
+    """Schedule, lower, generate.
+
+    Raises VerifyError for functions that are not well formed, CodegenError for what there is no
     code for.
     """
     with settings.context.again() as context:
@@ -276,7 +303,8 @@ def compile_unit(unit: Unit, settings: Settings) -> CompiledUnit:
     told = [
         (d.pass_name, inside.get(d.function, d.function), d.done, d.text) for d in context.report
     ]
-    return replace(finish_unit(unit, settings, scheduled, lowered), decisions=tuple(told))
+    generated = finish_unit(unit, settings, scheduled, lowered)
+    return replace(generated, result=replace(generated.result, decisions=tuple(told)))
 
 
 def prepare(mod: IRModule, settings: Settings) -> tuple[IRModule, IRModule]:
@@ -287,26 +315,26 @@ def prepare(mod: IRModule, settings: Settings) -> tuple[IRModule, IRModule]:
 
 def finish_unit(
     unit: Unit, settings: Settings, scheduled: IRModule, lowered: IRModule
-) -> CompiledUnit:
-    """The rest of `compile_unit`, where more than its functions may be lowered."""
+) -> GeneratedUnit:
+    """The rest of `generate_unit`, where more than its functions may be lowered."""
     portable = _portable(unit, scheduled)
     if not unit.names:
-        return CompiledUnit(b"", portable, (), (), ())
+        return GeneratedUnit("", None, "", settings.machine, CompiledUnit(b"", portable, (), ()))
     mine = IRModule({gv: lowered[gv] for gv in unit.functions})
     stems = {gv: f"{unit.inside(gv)}_{unit.tag}" for gv in unit.functions}
     externs: dict[str, bool] = {}
     generated = _generated(mine, list(unit.names), settings, stems, externs)
     inner = [generated.inner(gv) for gv in unit.names]
-    inner_text, wrappers = generated.parts
-    name = next(iter(unit.names.values()))[0]
-    code = compile_text(inner_text, settings.machine, straight=wrappers, name=name).object
-    return CompiledUnit(
-        code,
+    text, wrappers = generated.parts
+    result = CompiledUnit(
+        b"",
         portable,
         tuple(replace(i, name=unit.inside(gv)) for gv, i in zip(unit.names, generated.infos)),
         tuple((k.symbol, k.failures, k.threads) for k in inner),
         tuple(externs.items()),
     )
+    name = next(iter(unit.names.values()))[0]
+    return GeneratedUnit(name, text, wrappers, settings.machine, result)
 
 
 def generate_module(mod: IRModule, settings: Settings) -> Generated:

@@ -12,7 +12,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ...base import DataType
-from ...runtime import FunctionInfo, ObjectInfo, PrimInfo, ShapeInfo, TensorInfo, TupleInfo, outputs
+from ...runtime import (
+    FunctionInfo,
+    Info,
+    ObjectInfo,
+    PrimInfo,
+    SequenceInfo,
+    ShapeInfo,
+    TensorInfo,
+    TupleInfo,
+    outputs,
+)
 from ...runtime import pyabi as abi
 from .text import FunctionText
 
@@ -39,6 +49,12 @@ def fields_in_place(info: FunctionInfo) -> bool:
     looked at (`outputs.Offer`).
     """
     return type(info.ret) is TupleInfo and "out" not in info.param_names
+
+
+def _may_be_sequence(info: Info) -> bool:
+    if isinstance(info, TupleInfo):
+        return any(map(_may_be_sequence, info.fields))
+    return isinstance(info, (ObjectInfo, SequenceInfo))
 
 
 def emit_entry(unit: Unit, index: int, fresh: bool) -> str:
@@ -130,7 +146,9 @@ class _Entry:
     def _leave_with(self, result: str, fresh: bool, out: str) -> None:
         text = self.text
         self._release_wrapped()
-        if out == "null" and (fresh or not self.unit.has_tensor_constants):
+        # Sequences become lists, and constants are copied.
+        as_it_is = fresh or not (self.unit.has_tensor_constants or _may_be_sequence(self.info.ret))
+        if out == "null" and as_it_is:
             text.emit(f"  ret ptr {result}")
             return
         failed, look = text.label("failed"), text.label("look")
@@ -150,7 +168,7 @@ class _Entry:
             text.start(done)
             text.emit(f"  ret ptr {result}")
             text.start(plain)
-        if fresh or not self.unit.has_tensor_constants:
+        if as_it_is:
             text.emit(f"  ret ptr {result}")
         else:
             self._convert("call:own", [result])
@@ -325,6 +343,8 @@ class _Entry:
             self._gapless(value)
         elif kind is ShapeInfo:
             self.slow_unless(self.is_kind(value, "type:ShapeTuple"))
+        elif kind is SequenceInfo:
+            self.slow_unless(self.is_kind(value, "type:VMSequence"))
         elif kind is TupleInfo and len(info.fields) <= MAX_FIELDS and level < 4:
             self.slow_unless(self.is_kind(value, "type:tuple"))
             length = self.field(value, abi.TUPLE_SIZE, "i64")

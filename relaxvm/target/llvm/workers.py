@@ -8,24 +8,33 @@ here, where errors are raised with the names the user knows.
 
 from __future__ import annotations
 
+import collections
 import contextlib
+import os
 import pickle
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 
 from ...base import RelaxvmError, config
 from ...ir import PassContext
 from ...ir.transform import registered_passes
-from ...runtime import usable_cores
+from ...runtime import DiskCache, usable_cores
+from ...runtime.locks import lock
 from ...tir.schedule import builtins_replaced
-from .net import Worker, WorkerLost, has_python, in_this_process
+from .net import Worker, WorkerLost, has_python, has_worker, idle_core, in_this_process
 from .passes import pipes, receive, send
-from .units import CompiledUnit, Settings, Unit, compile_unit, unit_of
+from .units import CompiledUnit, Settings, Unit, compile_unit, generate_unit, unit_of
 
 # A unit takes some 0.1 s, the start of a worker as long as seven of them.
 _UNITS_PER_WORKER = 12
 _MAX_WORKERS = 32
+# One that is ready is worth it sooner. Modules of so many calls have kernels for one, mostly.
+_UNITS_FOR_READY, _MANY_CALLS = 4, 48
+# How many texts may wait for LLVM: a unit that is taken here is one that no worker takes.
+_MOST_WAITING = 2
 # How many workers one thread may lose.
 _MOST_LOST = 3
 # It sees the modules that this process sees, and none of the folder it is started in.
@@ -39,13 +48,100 @@ def compile_units(units: Sequence[Unit], settings: Settings) -> list[CompiledUni
     """`compile_unit` of each, in order. Raises what the first that fails raises."""
     jobs = config.build_jobs() or usable_cores()
     workers = min(jobs - 1, len(units) // _UNITS_PER_WORKER, _MAX_WORKERS)
+    if _ready is not None and len(units) >= _UNITS_FOR_READY:
+        workers = max(workers, 1)
     if workers < 1 or not has_python() or builtins_replaced():
-        return [compile_unit(unit, settings) for unit in units]
+        alone: list[CompiledUnit | None] = [None] * len(units)
+        _compile_in_turn(iter(range(len(units))), units, settings, alone)
+        return [unit_code for unit_code in alone if unit_code is not None]
     compiled = _Shared(units, settings).run(workers)
     # What no worker could compile is tried here, in order.
     return [
         compile_unit(unit, settings) if one is None else one for unit, one in zip(units, compiled)
     ]
+
+
+_ready: Worker | None = None
+_ready_lock = lock()
+# Of modules whose kernels were all compiled once.
+_outlines = DiskCache("outlines", 1 << 17)
+
+
+@contextlib.contextmanager
+def worker_at_hand(outline: Sequence[str]) -> Iterator[None]:
+    """Around a build of a module that calls these operators. If there are many, a core has nothing
+    to do and no such module was built before, have a worker started while the passes run; end it
+    if nobody needed it.
+    """
+    global _ready
+    worker, key = None, None
+    if len(outline) >= _MANY_CALLS and (config.build_jobs() or usable_cores()) > 1:
+        key = "\n".join(outline).encode()
+    if key is not None and _outlines.get(key) is None:
+        if has_python() and not builtins_replaced() and idle_core():
+            with _ready_lock, contextlib.suppress(OSError, ValueError):
+                if _ready is None:
+                    worker = _ready = Worker("-c", _START.format(__name__))
+    else:
+        key = None
+    try:
+        yield
+        if key is not None:
+            _outlines.put(key, b"built")
+    finally:
+        with _ready_lock:
+            if worker is not None and _ready is worker:
+                _ready = None
+                worker.end()
+
+
+def _started_worker() -> Worker:
+    """The one that was started before, or another."""
+    global _ready
+    with _ready_lock:
+        worker, _ready = _ready, None
+    if worker is not None and worker.owner == os.getpid():
+        return worker
+    return Worker("-c", _START.format(__name__))
+
+
+def _compile_in_turn(
+    numbers: Iterator[int],
+    units: Sequence[Unit],
+    settings: Settings,
+    compiled: list[CompiledUnit | None],
+) -> None:
+    """Compile the units `numbers` into `compiled`. While LLVM, in its own process, is at work on
+    one, the next is scheduled and lowered. Raises what the first that fails raises.
+    """
+    waiting: collections.deque[tuple[int, Future[CompiledUnit]]] = collections.deque()
+
+    def receive_first() -> None:
+        i, future = waiting.popleft()
+        compiled[i] = future.result()
+
+    pool = ThreadPoolExecutor(1)
+    try:
+        for i in numbers:
+            generated = generate_unit(units[i], settings)
+            if not has_worker():
+                compiled[i] = generated.compiled()
+                continue
+            while len(waiting) >= _MOST_WAITING:
+                receive_first()
+            try:
+                waiting.append((i, pool.submit(copy_context().run, generated.compiled)))
+            except RuntimeError:
+                # No thread can be started.
+                compiled[i] = generated.compiled()
+        while waiting:
+            receive_first()
+    except RelaxvmError:
+        while waiting:
+            receive_first()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
 
 
 class _Shared:
@@ -74,8 +170,8 @@ class _Shared:
                     thread.start()
                     started.append(thread)
             try:
-                while (i := self._next()) is not None:
-                    self.made[i] = compile_unit(self.units[i], self.settings)
+                mine = iter(self._next, None)
+                _compile_in_turn(mine, self.units, self.settings, self.made)
             except RelaxvmError:
                 # Raised again in order, when the workers have finished.
                 with self.lock:
@@ -107,7 +203,7 @@ class _Shared:
         # Whatever it was, this process compiles what is missing.
         with contextlib.suppress(Exception):
             for _ in range(_MOST_LOST):
-                worker = Worker("-c", _START.format(__name__))
+                worker = _started_worker()
                 with self.lock:
                     self.workers.append(worker)
                 try:

@@ -30,4 +30,7 @@ InstructionKind = _Primitive
 StmtSRef = _Path
 
 # It asks the room above this one about the CPU.
-__getattr__ = _submodules(__name__, {"relaxvm.target": "default_schedule"})
+__getattr__ = _submodules(
+    __name__,
+    {"relaxvm.target": "default_schedule plans_of", "rules": "Plan apply_plan plan_from_json"},
+)

@@ -162,17 +162,19 @@ def _whole_axis(
     """The value of an axis as a sum that takes every value of the axis's domain, or why it is not
     shown to be one.
 
-    part  whether a spatial axis may take only the first values of its domain
+    part  whether a spatial axis may take only a run of the values of its domain
     """
     name = axis.var.name
     total = mapper.sum_of(value)
     if total is None:
         return f"the value of its axis {name} is no sum of loop variables"
-    if not mapper.equal(total.base, number_of(axis.dom.min)):
+    before = mapper.sub(total.base, number_of(axis.dom.min))
+    inside = part and axis.is_spatial and mapper.at_most(0, before)
+    if not inside and not mapper.equal(before, 0):
         return f"its axis {name} does not start where its domain does"
     extent = mapper.dense_extent(total)
     size = number_of(axis.dom.extent)
-    some = part and axis.is_spatial and extent is not None and mapper.at_most(extent, size)
+    some = inside and extent is not None and mapper.at_most(mapper.add(before, extent), size)
     if extent is None or not (some or mapper.at_most(size, extent)):
         return f"the loops do not reach all of its axis {name}"
     return total
@@ -183,7 +185,7 @@ def covers_domain(
 ) -> str:
     """Why the loops are not shown to reach every point of the block's domain; empty if they are.
 
-    part  it need be every point only of a box at the beginning of it, along spatial axes
+    part  it need be every point only of a box in it, along spatial axes
     """
     moving = moving_domain(state, realize.block)
     if moving:

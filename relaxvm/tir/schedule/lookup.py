@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import Any
 
+from ...base import did_you_mean
 from ...ir import Var
 from ..stmt import Block, BlockRealize, For, Stmt
 from .facts import BlockKind, facts_of
@@ -18,8 +18,8 @@ def get_block(state: State, name: str, func_name: str | None = None) -> tuple[St
     named = [b for b in state.blocks() if b.name_hint == name]
     if not named:
         names = sorted({b.name_hint for b in state.blocks()})
-        near = difflib.get_close_matches(str(name), names, n=3) or names[:8]
-        refuse(f"no block is named {name!r}; there are: {', '.join(near)}")
+        hint = did_you_mean(name, names)
+        refuse(f"no block is named {name!r}{hint}; there are: {', '.join(names[:8])}")
     if len(named) > 1:
         refuse(
             f"{len(named)} blocks are named {name!r}; rename them, or use get_child_blocks", *named

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import random as random_numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -415,6 +416,16 @@ class Schedule:
         duplicate._rng.setstate(self._rng.getstate())
         duplicate._trace = self._trace.copy()
         return duplicate
+
+    @contextlib.contextmanager
+    def attempt(self) -> Iterator[None]:
+        """What is done inside is done whole or, where a primitive refuses, not at all."""
+        before = self.copy()
+        try:
+            yield
+        except ScheduleError:
+            self.__dict__.update(before.__dict__)
+            raise
 
     def seed(self, seed: int | None) -> None:
         """Start the random primitives again from `seed`."""

@@ -213,7 +213,7 @@ def _blockized(
         refuse(f"block {block.name_hint} cannot be divided: {facts.why}", block)
     all_loops = state.loops_above(realize)
     why = covers_domain(state, realize, all_loops)
-    # Of a loop that was taken apart, the first part is divided as if there were no other.
+    # Of a loop that was taken apart, each part is divided as if there were no other.
     some = bool(why) and isinstance(realize.predicate, IntImm) and bool(realize.predicate.value)
     if some:
         why = covers_domain(state, realize, all_loops, part=True)
@@ -260,8 +260,9 @@ def _blockized(
                 f"loops {extent} times {step}: the tail must be padded or peeled first",
                 block,
             )
-        part = mapper.to_expr(low, dtype)
-        whole = part + a.dom.min
+        total = mapper.sum_of(v)
+        assert total is not None
+        whole = mapper.to_expr(low._replace(base=total.base), dtype)
         if high.args or preserve_unit_iters:
             var = Var(f"{a.var.name}_o", dtype)
             top_extent = const(extent, dtype) if isinstance(extent, int) else cast(dtype, extent)

@@ -11,7 +11,7 @@ Needs the extra ``onnx``, whose schemas say which attributes an operator has.
 """
 
 from ....base import submodules as _submodules
-from .export import to_onnx as to_onnx
+from .export_ops import to_onnx as to_onnx
 from .graph import from_onnx as from_onnx
 from .registry import onnx as onnx
 from .values import NeedsConstant as NeedsConstant

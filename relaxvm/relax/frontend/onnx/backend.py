@@ -21,7 +21,7 @@ from ....ir import IRModule
 from ....runtime import VirtualMachine, array, as_ndarray, cpu
 from ...expr import Function
 from ...interp import Evaluator
-from ...struct_info import TupleStructInfo
+from ...struct_info import SequenceStructInfo, TupleStructInfo
 from ...vm_build import build
 from .graph import from_onnx
 from .values import NeedsConstant
@@ -124,6 +124,8 @@ def _prepared(mod: IRModule, interpret: bool = False, exec_mode: str | None = No
 
 def _stored(value: Any, info: Any) -> Any:
     """What the evaluator gives, as runtime arrays."""
+    if isinstance(info, SequenceStructInfo):
+        return [_stored(v, info.element) for v in value]
     if isinstance(info, TupleStructInfo):
         return tuple(_stored(v, f) for v, f in zip(value, info.fields))
     return array(value, dtype=info.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import warnings
 from collections import ChainMap
@@ -20,6 +21,7 @@ from ...expr import Call, Constant, Tuple, TupleGetItem, Var, is_leaf
 from ...op.sizes import with_symbols
 from ...struct_info import (
     Expr,
+    SequenceStructInfo,
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
@@ -27,12 +29,24 @@ from ...struct_info import (
 )
 from ...transform.convert_to_dataflow import ConvertToDataflow
 from . import ops as ops
-from .model import Model, canonical_domain, element_dtype, imported_opsets, library
+from .model import (
+    Model,
+    canonical_domain,
+    element_dtype,
+    imported_opsets,
+    library,
+    want_known,
+)
 from .reference import by_reference, has_reference, is_valid, one_node, type_proto
 from .registry import Translation, attributes_for, find, op, schema_of
 from .values import ABSENT, Elements, NeedsConstant, as_size, constant_of, dims_of, folded, numbers
 
 Scope = MutableMapping[str, Expr]
+
+# Nodes of a model whose functions are inlined: they may be as many as two to the power of the file.
+NODES_AT_MOST = 1_000_000
+# Letters of a symbol's name.
+NAME_AT_MOST = 100
 
 
 def from_onnx(
@@ -50,7 +64,8 @@ def from_onnx(
 
     model       a path, bytes or a ModelProto; external tensors are found beside the path only
     shape_dict  {input: shape}, instead of what the model says; a str in it is a symbol. Of a
-                sequence: a list of its elements' shapes
+                sequence: a list of its elements' shapes, of which its length is known; else run
+                time decides that
     dtype_dict  {input: dtype} for inputs whose element type the model leaves open; or one for all
     opset       the version of the standard operators, instead of the model's
     keep_params_in_input  the model's weights become parameters behind its inputs, and their values
@@ -68,16 +83,23 @@ def from_onnx(
     node, for whatever is wrong with the model.
     """
     source = model if isinstance(model, Model) else Model(model)
-    opsets = source.opsets()
-    if opset is not None:
-        opsets[""] = opset
+    opsets = source.opsets() | ({} if opset is None else want_known({"": opset}))
     if fallback not in (None, "reference"):
         raise FrontendError(f"fallback: wanted None or 'reference', got {fallback!r}")
-    graph = Importer(source, opsets)
-    graph.check_operators(fallback)
-    return graph.function(
-        shape_dict or {}, dtype_dict, keep_params_in_input, sanitize_input_names, constants or {}
-    )
+    try:
+        graph = Importer(source, opsets)
+        graph.check_operators(fallback)
+        return graph.function(
+            shape_dict or {},
+            dtype_dict,
+            keep_params_in_input,
+            sanitize_input_names,
+            constants or {},
+        )
+    except RecursionError as error:
+        raise FrontendError(
+            "the model's graphs and functions stand too deep in one another"
+        ) from error
 
 
 class Importer:
@@ -89,10 +111,13 @@ class Importer:
         self.builder = BlockBuilder()
         self.elements = Elements()
         self.symbols: dict[str, tir.Var] = {}
+        self._symbol_names: set[str] = set()
         # The model's functions that are being inlined, outermost first.
         self.inlined: list[tuple[str, str, str]] = []
         # Random nodes without a seed so far.
         self.seeds = 0
+        # In the body of a loop: the position of the loop around, and the iteration's number.
+        self.stream: tuple[Expr | None, Expr] | None = None
         # The lists of nodes that are being imported, outermost first.
         self.bodies: list[list[Any]] = []
         # Value or symbol -> the model's inputs that it is computed from: what can be asked for as
@@ -110,6 +135,12 @@ class Importer:
 
         fallback  see `from_onnx`
         """
+        count = self._inlined(self.model.proto.graph.node, {}, ())
+        if count > NODES_AT_MOST:
+            raise FrontendError(
+                f"the model's functions, which call one another, stand for {count} nodes; at most "
+                f"{NODES_AT_MOST} are imported"
+            )
         absent: dict[tuple[str, str, int], list[str]] = {}
         seen: set[tuple[str, str, str]] = set()
         bodies = [(self.model.proto.graph.node, self.opsets)]
@@ -117,8 +148,8 @@ class Importer:
         for protos, opsets in bodies:
             for proto in all_nodes(protos):
                 _want_text(proto.op_type, proto.domain, proto.name, *proto.input, *proto.output)
-                domain = canonical_domain(proto.domain)
-                key = domain, proto.op_type, getattr(proto, "overload", "")
+                key = _key(proto)
+                domain = key[0]
                 if key in self.functions:
                     if key not in seen:
                         seen.add(key)
@@ -141,6 +172,47 @@ class Importer:
         if absent:
             raise OpNotImplemented(_absent_text(absent))
 
+    def _inlined(
+        self, protos: Iterable[Any], counts: dict[Any, int], around: tuple[Any, ...]
+    ) -> int:
+        """How many nodes these are when the model's functions are inlined.
+
+        counts  those of functions so far
+        around  the functions that these nodes stand in
+        """
+        total = 0
+        for proto in all_nodes(protos):
+            key = _key(proto)
+            # That a function calls itself is told by the node that does.
+            if key in self.functions and key not in around:
+                if key not in counts:
+                    body = self.functions[key].node
+                    counts[key] = self._inlined(body, counts, (*around, key))
+                total += counts[key]
+            total += 1
+        return total
+
+    @functools.cached_property
+    def is_random(self) -> bool:
+        """Whether the model has nodes that give random numbers."""
+        functions = (f.node for f in self.model.proto.functions)
+        return any(
+            proto.op_type.startswith("Random") or proto.op_type in _RANDOM
+            for nodes in (self.model.proto.graph.node, *functions)
+            for proto in all_nodes(nodes)
+        )
+
+    def position(self) -> Expr | None:
+        """Which iteration of all loops around this is; None outside of loops, and where nothing is
+        random.
+        """
+        if self.stream is None or not self.is_random:
+            return None
+        outer, i = self.stream
+        if outer is None:
+            return i
+        return self.emit(op.add(op.multiply(outer, Constant(array(np.int64(_LOOPS_APART)))), i))
+
     # -- the function -----------------------------------------------------------------------------
 
     def function(
@@ -154,9 +226,7 @@ class Importer:
         """The module with the function `main`."""
         graph = self.model.proto.graph
         _want_text(*(x.name for x in (*graph.input, *graph.output, *graph.initializer)))
-        weights = {t.name: self.model.tensor(t) for t in graph.initializer}
-        for sparse in graph.sparse_initializer:
-            weights[sparse.values.name] = self.dense(sparse)
+        weights = self.model.initializers()
         scope: dict[str, Expr] = {}
         params: list[Var] = []
         names: set[str] = set()
@@ -164,6 +234,8 @@ class Importer:
             if info.name in weights or info.name in constants:
                 continue
             what = f"input {info.name}"
+            if info.name in scope:
+                raise FrontendError(f"{what}: there are two of this name")
             sinfo = self.type_info(
                 info.type, what, shape_dict.get(info.name), _for(info.name, dtype_dict)
             )
@@ -191,6 +263,8 @@ class Importer:
             outputs = [self.lookup(scope, o.name, f"output {o.name}") for o in graph.output]
             if not outputs:
                 raise FrontendError("the model has no outputs")
+            for declared, value in zip(graph.output, outputs):
+                self.want_as_declared(declared, value.struct_info, not shape_dict)
             self.builder.emit_func_output(outputs[0] if len(outputs) == 1 else Tuple(outputs))
         return ConvertToDataflow(min_size=1)(self.builder.get())
 
@@ -202,14 +276,13 @@ class Importer:
         if kind == "optional_type":
             return self.type_info(proto.optional_type.elem_type, what, shape, dtype)
         if kind == "sequence_type":
-            if shape is None:
-                name = what.removeprefix("input ")
-                raise NeedsConstant(
-                    f"{what}: a sequence's length must be known when the model is imported; pass "
-                    f"shape_dict={{{name!r}: [shape of each element]}}",
-                    (name,),
-                )
             element = proto.sequence_type.elem_type
+            if shape is None:
+                if element.WhichOneof("value") == "tensor_type":
+                    if not element.tensor_type.HasField("shape"):
+                        kind = element_dtype(element.tensor_type.elem_type, what)
+                        return SequenceStructInfo(TensorStructInfo(None, kind))
+                return SequenceStructInfo(self.type_info(element, what, None, dtype))
             return TupleStructInfo([self.type_info(element, what, each, dtype) for each in shape])
         if kind == "map_type":
             # Keys and values, in any order.
@@ -237,21 +310,38 @@ class Importer:
                 raise FrontendError(f"{what}: a dimension is negative: {list(dims)}")
         return TensorStructInfo(dims, element)
 
+    def want_as_declared(self, declared: Any, info: StructInfo, sizes: bool) -> None:
+        """Raise FrontendError if an output is not what the model declares it to be.
+
+        sizes  whether they are declared for the inputs' shapes
+        """
+        kind = declared.type.tensor_type
+        if declared.type.WhichOneof("value") != "tensor_type" or not isinstance(
+            info, TensorStructInfo
+        ):
+            return
+        dims = [d.dim_value or None for d in kind.shape.dim] if kind.HasField("shape") else None
+        dtype = element_dtype(kind.elem_type, declared.name) if kind.elem_type else info.dtype
+        fits = dtype is info.dtype and (dims is None or info.ndim in (-1, len(dims)))
+        if fits and dims is not None and info.dims is not None and sizes:
+            # Some exporters write -1 for what is not known.
+            pairs = [(w, getattr(d, "value", w)) for w, d in zip(dims, info.dims)]
+            fits = all(w is None or w < 0 or w == n for w, n in pairs)
+        if not fits:
+            graph = self.model.proto.graph
+            maker = next((n for n in graph.node if declared.name in n.output), None)
+            by = "an input or an initializer is" if maker is None else f"{_title(maker)} makes it"
+            shape = "any shape" if dims is None else f"shape {dims}".replace("None", "?")
+            raise FrontendError(
+                f"output {declared.name}: the model declares {dtype} of {shape}, {by} {info}"
+            )
+
     def symbol(self, name: str) -> tir.Var:
         """The symbol of a named dimension."""
-        name = re.sub(r"\W", "_", name)
-        name = f"_{name}" if name[:1].isdigit() else name
-        return self.symbols.setdefault(name, tir.Var(name, "int64"))
-
-    def dense(self, sparse: Any) -> NDArray:
-        """The values of a SparseTensorProto as an array that has the zeros, too."""
-        values = self.model.tensor(sparse.values).numpy()
-        places = self.model.tensor(sparse.indices).numpy()
-        full = np.zeros(tuple(sparse.dims), values.dtype)
-        if places.ndim == 2:
-            places = np.ravel_multi_index(tuple(places.T), full.shape)
-        full.reshape(-1)[places] = values
-        return array(full)
+        if name not in self.symbols:
+            plain = _sanitized(name[:NAME_AT_MOST], self._symbol_names)
+            self.symbols[name] = tir.Var(plain, "int64")
+        return self.symbols[name]
 
     def inputs_of(self, value: Any) -> frozenset[str]:
         """The names of the model's inputs that a value (or a symbol) is computed from."""
@@ -312,8 +402,8 @@ class Importer:
                     own[name] = type(attribute)()
                     own[name].CopyFrom(actual)
                     own[name].name = name
-        domain = canonical_domain(proto.domain)
-        key = domain, proto.op_type, getattr(proto, "overload", "")
+        key = _key(proto)
+        domain = key[0]
         if key in self.functions:
             if key in self.inlined:
                 raise FrontendError("the function calls itself, which ONNX does not allow")
@@ -341,7 +431,7 @@ class Importer:
                 keywords = attributes_for(translation, schema, own, self.model.tensor)
                 try:
                     outcome = translation.function(node, *inputs, **keywords)
-                except RelaxvmError:
+                except (RelaxvmError, RecursionError):
                     raise
                 except Exception as error:
                     whole = one_node(proto, inputs, own, opsets)
@@ -477,6 +567,13 @@ class Importer:
             return self.builder.match_cast(var, info, _plain(name))
         return var
 
+    def needs(self, what: str, *values: Any) -> NeedsConstant:
+        """An error to raise where values or symbols must be known when the model is imported."""
+        inputs = tuple(sorted(frozenset[str]().union(*map(self.inputs_of, values))))
+        hint = ", ".join(f"{name!r}: ..." for name in inputs)
+        hint = f"; pass constants={{{hint}}}" if inputs else ""
+        return NeedsConstant(f"its {what} must be known when the model is imported{hint}", inputs)
+
     def sizes(self, x: Expr, what: str = "shape") -> tuple[PrimExpr, ...]:
         """The elements of an integer tensor of known rank and size as scalar expressions; symbols
         bound at run time where they are unknown.
@@ -488,7 +585,7 @@ class Importer:
                 raise FrontendError(f"{what}: wanted a vector of integers, got {info}")
             count = 1 if not info.dims else getattr(info.dims[0], "value", None)
             if count is None:
-                raise FrontendError(f"{what}: its length is not known: {info}")
+                raise self.needs(f"{what}'s length", x)
             flat = op.reshape(op.astype(x, "int64"), (count,))
             shape = self.bound(op.tensor_to_shape(self.emit(flat)))
             fresh = tuple(tir.Var(f"{_plain(what) or 'k'}_{i}", "int64") for i in range(count))
@@ -535,6 +632,17 @@ class Node:
         """`value`, bound; a translation needs it for what it uses several times."""
         return self.graph.emit(value, "", self.span)
 
+    def sized(self, value: Any, *dims: Any) -> Any:
+        """`value`, bound, with the dimensions `dims`, of which it is checked at run time; None: one
+        that only data decides.
+        """
+        value = self.emit(value)
+        if isinstance(value, Constant):
+            return value
+        info = value.struct_info
+        wanted = [h if d is None else d for d, h in zip(dims, dims_of(value))]
+        return self.graph.builder.match_cast(value, TensorStructInfo(wanted, info.dtype))
+
     def known(self, x: Expr, what: str) -> np.ndarray:
         """The numbers in `x`. Raises NeedsConstant, which names the input, if they are unknown."""
         if isinstance(x, Constant):
@@ -545,11 +653,8 @@ class Node:
         return values
 
     def needs(self, what: str, *values: Any) -> NeedsConstant:
-        """An error to raise where values or symbols must be known when the model is imported."""
-        inputs = tuple(sorted(frozenset[str]().union(*map(self.graph.inputs_of, values))))
-        hint = ", ".join(f"{name!r}: ..." for name in inputs)
-        hint = f"; pass constants={{{hint}}}" if inputs else ""
-        return NeedsConstant(f"its {what} must be known when the model is imported{hint}", inputs)
+        """An error to raise (see `Importer.needs`)."""
+        return self.graph.needs(what, *values)
 
     def ints(self, x: Expr, what: str) -> tuple[int, ...]:
         """The integers in `x`, flat. Raises NeedsConstant if they are unknown."""
@@ -564,12 +669,20 @@ class Node:
             raise FrontendError(f"its {what}: wanted one number, got {len(values)}")
         return values[0].item()
 
-    def seed(self, seed: float | None) -> int:
+    def seed(self, seed: float | None) -> Any:
         """What random numbers of this node follow from; without a `seed` that of no other node."""
         if seed is not None:
-            return int(np.float32(seed).view("uint32"))
+            return self.anew(int(np.float32(seed).view("uint32")))
         self.graph.seeds += 1
-        return (1 << 32) + self.graph.seeds
+        return self.anew((1 << 32) + self.graph.seeds)
+
+    def anew(self, seed: int) -> Any:
+        """`seed` in the first iteration of a loop, and another number in each one after it."""
+        position = self.graph.position()
+        if position is None:
+            return seed
+        step, first = (Constant(array(np.int64(n))) for n in (_ITERATIONS_APART, seed))
+        return self.emit(op.add(first, op.multiply(position, step)))
 
     def is_known(self, x: Expr) -> bool:
         """Whether the elements of `x` are known, as numbers or as expressions."""
@@ -612,11 +725,18 @@ def has_body(schema: Any) -> bool:
 
 def all_nodes(protos: Iterable[Any]) -> Iterator[Any]:
     """Nodes, and those of the graphs in their attributes."""
-    for proto in protos:
+    # Grows while it is read.
+    nodes = list(protos)
+    for proto in nodes:
         yield proto
         for attribute in proto.attribute:
             for graph in (attribute.g, *attribute.graphs):
-                yield from all_nodes(graph.node)
+                nodes += graph.node
+
+
+def _key(proto: Any) -> tuple[str, str, str]:
+    """What a node calls: domain, name and overload."""
+    return canonical_domain(proto.domain), proto.op_type, getattr(proto, "overload", "")
 
 
 def _want_text(*names: Any) -> None:
@@ -624,6 +744,12 @@ def _want_text(*names: Any) -> None:
     for name in names:
         if not isinstance(name, str):
             raise FrontendError(f"the model is damaged: the name {name!r} is no text")
+
+
+# What is random beside RandomNormal and its kin.
+_RANDOM = frozenset({"Bernoulli", "BiasDropout", "Dropout", "Multinomial"})
+# Odd numbers, so that 2**64 positions have as many seeds.
+_ITERATIONS_APART, _LOOPS_APART = 0x5851F42D4C957F2D, 0x14057B7EF767814F
 
 
 def _has_unknown(info: Any) -> bool:

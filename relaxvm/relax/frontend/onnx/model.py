@@ -6,6 +6,7 @@ file. Tensors beside the model are mapped into memory, not read.
 
 from __future__ import annotations
 
+import math
 import os
 import pathlib
 import stat
@@ -14,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from ....base import DataType, DTypeError, FrontendError
-from ....runtime import NDArray, array, as_ndarray
+from ....runtime import NDArray, array, as_ndarray, empty
 from ...op.meaning import to_storage
+from .wire import without_weights
 
 
 def library() -> Any:
@@ -34,7 +36,8 @@ def library() -> Any:
 class Model:
     """A model and the folder that its external tensors are in.
 
-    proto   the ModelProto
+    proto   the ModelProto; what came as a file or bytes lacks the contents of its larger
+            initializers: `initializers` has them, and `complete` gives a message that does
     folder  None for a model that came as bytes or as a message: it can name no files
     """
 
@@ -43,14 +46,19 @@ class Model:
         if isinstance(source, (str, os.PathLike)):
             path = pathlib.Path(source)
             try:
-                data = path.read_bytes()
+                data, self._weights = _read(path)
             except OSError as error:
                 raise FrontendError(f"{path}: cannot be read: {error.strerror}") from error
             folder, shown = path.parent if folder is None else folder, str(path)
         elif isinstance(source, (bytes, bytearray, memoryview)):
-            data, shown = bytes(source), "the model's bytes"
+            whole, shown = memoryview(bytes(source)), "the model's bytes"
+            data, spans = without_weights(lambda begin, end: bytes(whole[begin:end]), len(whole))
+            self._weights = {
+                number: np.frombuffer(whole[begin:end], np.uint8)
+                for number, (begin, end) in spans.items()
+            }
         elif isinstance(source, onnx.ModelProto):
-            data, shown = None, "the model"
+            data, self._weights, shown = None, {}, "the model"
         else:
             raise FrontendError(
                 f"wanted a path, bytes or a ModelProto, got {type(source).__name__}"
@@ -64,13 +72,46 @@ class Model:
         """Domain -> version; the domain of standard operators is the empty string."""
         return imported_opsets(self.proto)
 
-    def tensor(self, proto: Any) -> NDArray:
-        """The values of a TensorProto. Raises FrontendError that names it if they are damaged."""
+    def complete(self) -> Any:
+        """The ModelProto with the contents of all initializers."""
+        proto = library().ModelProto()
+        proto.CopyFrom(self.proto)
+        for number, data in self._weights.items():
+            proto.graph.initializer[number].raw_data = data.tobytes()
+        return proto
+
+    def initializers(self) -> dict[str, NDArray]:
+        """The values of the graph's initializers by name. Raises as `tensor` does."""
+        graph, values = self.proto.graph, dict[str, NDArray]()
+        sparse = [(t.values.name, t) for t in graph.sparse_initializer]
+        for number, (name, proto) in enumerate(
+            [*((t.name, t) for t in graph.initializer), *sparse]
+        ):
+            if name in values:
+                raise FrontendError(f"initializer {name}: there are two of this name")
+            if number < len(graph.initializer):
+                values[name] = self.tensor(proto, self._weights.get(number))
+            else:
+                values[name] = self.dense(proto)
+        return values
+
+    def tensor(self, proto: Any, data: np.ndarray | None = None) -> NDArray:
+        """The values of a TensorProto. Raises FrontendError that names it if they are damaged.
+
+        data  the bytes that are its `raw_data`, if `proto` does not hold them
+        """
         name = proto.name or "a tensor without a name"
         dtype = element_dtype(proto.data_type, name)
         shape = tuple(proto.dims)
         if any(d < 0 for d in shape):
             raise FrontendError(f"tensor {name}: a dimension is negative: {list(shape)}")
+        if data is not None:
+            if not dtype.is_string and _size_bytes(dtype, shape) == data.nbytes:
+                return _from_bytes(data, dtype, shape)
+            # The reader of messages says what is wrong.
+            whole, proto = proto, library().TensorProto()
+            proto.CopyFrom(whole)
+            proto.raw_data = data.tobytes()
         if proto.data_location == library().TensorProto.EXTERNAL:
             return self._external(proto, name, dtype, shape)
         try:
@@ -81,14 +122,37 @@ class Model:
             ) from error
         return stored(values, dtype)
 
+    def dense(self, sparse: Any) -> NDArray:
+        """The values of a SparseTensorProto as an array that has the zeros, too. Raises
+        FrontendError that names it if they do not fit.
+        """
+        name, dims = sparse.values.name or "a tensor without a name", list(sparse.dims)
+        values, places = (self.tensor(t).numpy() for t in (sparse.values, sparse.indices))
+        wanted = [values.size], [values.size, len(dims)]
+        try:
+            full = np.zeros(tuple(dims), values.dtype)
+            if places.dtype != np.int64 or list(places.shape) not in wanted:
+                raise ValueError(f"its indices are {places.dtype} of shape {list(places.shape)}")
+            sizes = np.array(dims if places.ndim == 2 else [full.size])
+            if (
+                (places.reshape(values.size, -1) < 0) | (places.reshape(values.size, -1) >= sizes)
+            ).any():
+                raise ValueError("an index is out of range")
+            if places.ndim == 2:
+                places = np.ravel_multi_index(tuple(places.T), full.shape)
+        except (ValueError, MemoryError) as error:
+            raise FrontendError(
+                f"sparse tensor {name}: {values.size} values of shape {dims}: {error}"
+            ) from error
+        full.reshape(-1)[places] = values
+        return array(full)
+
     def _external(self, proto: Any, name: str, dtype: DataType, shape: tuple[int, ...]) -> NDArray:
         entries = {e.key: e.value for e in proto.external_data}
         path = self._inside(entries.get("location", ""), name)
-        count = int(np.prod(shape, dtype=object))
         if dtype.is_string:
             raise FrontendError(f"tensor {name}: strings stand in the model, not beside it")
-        # Elements of less than a byte are packed, but for bool.
-        wanted = count if dtype.is_bool else -(-count * dtype.bits // 8)
+        wanted = _size_bytes(dtype, shape)
         try:
             offset = int(entries.get("offset", 0))
             length = int(entries.get("length", wanted))
@@ -100,13 +164,9 @@ class Model:
                 f"tensor {name}: wanted {wanted} bytes for {dtype} of shape {list(shape)}, got "
                 f"{length} from {offset} of {path.name}, which has {size}"
             )
-        if not count:
+        if not wanted:
             return array(np.empty(shape, storage_dtype(dtype)), dtype=dtype)
-        data = np.memmap(path, np.uint8, "r", offset, (wanted,))
-        if dtype.bits in (2, 4):
-            return array(_unpacked(data, dtype.bits)[:count].reshape(shape), dtype=dtype)
-        values = np.ndarray(shape, storage_dtype(dtype).newbyteorder("<"), data)
-        return array(values, dtype=dtype) if dtype.is_bits else as_ndarray(values)
+        return _from_bytes(np.memmap(path, np.uint8, "r", offset, (wanted,)), dtype, shape)
 
     def _inside(self, location: str, name: str) -> pathlib.Path:
         """The file that `location` names, if it lies in the model's folder and is no link."""
@@ -132,6 +192,51 @@ class Model:
         return path
 
 
+def _read(path: pathlib.Path) -> tuple[bytes, dict[int, np.ndarray]]:
+    """A model's file without larger weights, and those by number. Raises OSError."""
+    with path.open("rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return file.readall(), {}
+
+        def read(begin: int, end: int) -> bytes:
+            if end - begin >= 1 << 31:
+                raise FrontendError(
+                    f"{path}: besides its weights it is larger than 2 GB, which is more than "
+                    "protobuf holds"
+                )
+            file.seek(begin)
+            return file.read(end - begin)
+
+        data, spans = without_weights(read, status.st_size)
+        weights: dict[int, Any] = {}
+        for number, (begin, end) in spans.items():
+            weights[number] = empty((end - begin,), "uint8").numpy()
+            file.seek(begin)
+            view = memoryview(weights[number])
+            while view:
+                count = file.readinto(view)
+                if not count:
+                    raise OSError(0, "it shrank while it was read")
+                view = view[count:]
+        return data, weights
+
+
+def _size_bytes(dtype: DataType, shape: tuple[int, ...]) -> int:
+    """Of elements as files hold them: those of less than a byte are packed, but for bool."""
+    count = math.prod(shape)
+    return count if dtype.is_bool else -(-count * dtype.bits // 8)
+
+
+def _from_bytes(data: np.ndarray, dtype: DataType, shape: tuple[int, ...]) -> NDArray:
+    """The tensor in the bytes of a file, of which there are as many as it has."""
+    if dtype.bits in (2, 4):
+        elements = _unpacked(data, dtype.bits)[: math.prod(shape)]
+        return array(elements.reshape(shape), dtype=dtype)
+    values = np.ndarray(shape, storage_dtype(dtype).newbyteorder("<"), data)
+    return array(values, dtype=dtype) if dtype.is_bits else as_ndarray(values)
+
+
 def _unpacked(data: np.ndarray, bits: int) -> np.ndarray:
     """The elements of `bits` bits in bytes, the lowest bits first, in a byte each."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
@@ -150,7 +255,29 @@ def _parsed(onnx: Any, data: bytes, shown: str) -> Any:
 
 def imported_opsets(proto: Any) -> dict[str, int]:
     """Domain -> version that a model or a function imports."""
-    return {canonical_domain(o.domain): o.version for o in proto.opset_import}
+    versions: dict[str, int] = {}
+    for opset in proto.opset_import:
+        domain = canonical_domain(opset.domain)
+        if versions.setdefault(domain, opset.version) != opset.version:
+            raise FrontendError(
+                f"the model imports {domain or 'ai.onnx'} at two versions, {versions[domain]} and "
+                f"{opset.version}"
+            )
+    return want_known(versions)
+
+
+def want_known(versions: dict[str, int]) -> dict[str, int]:
+    """`versions` of domains, if they are such; those of ai.onnx must be known to onnx."""
+    newest = library().defs.onnx_opset_version()
+    for domain, version in versions.items():
+        most = (1 << 31) - 1 if domain else newest
+        if not 1 <= version <= most:
+            hint = "; a newer onnx may know it" if not domain and version > most else ""
+            raise FrontendError(
+                f"opset of {domain or 'ai.onnx'}: wanted a version from 1 to {most}, got "
+                f"{version}{hint}"
+            )
+    return versions
 
 
 def canonical_domain(domain: str) -> str:
@@ -183,7 +310,10 @@ def stored(values: np.ndarray, dtype: DataType) -> NDArray:
     if dtype.is_string:
         return array(values)
     if dtype.is_bits:
-        return array(np.ascontiguousarray(values).view(storage_dtype(dtype)), dtype=dtype)
+        return array(
+            np.ascontiguousarray(values).reshape(values.shape).view(storage_dtype(dtype)),
+            dtype=dtype,
+        )
     return as_ndarray(
         np.ascontiguousarray(values.astype(str(dtype), copy=False)).reshape(values.shape)
     )

@@ -15,6 +15,7 @@ import numpy as np
 
 from ....base import FrontendError, RelaxvmError, VMError
 from ....runtime import NDArray, array, register_func
+from ...derive import elements
 from ...expr import ExternFunc, StringImm
 from ...op.call import call_pure_packed
 from ...struct_info import Expr, StructInfo, TensorStructInfo, TupleStructInfo
@@ -37,8 +38,8 @@ def has_reference(domain: str, name: str, version: int) -> bool:
 def type_proto(info: StructInfo) -> Any:
     """The TypeProto that says what struct info does; of a sequence's elements the first."""
     onnx = library()
-    if isinstance(info, TupleStructInfo) and info.fields:
-        return onnx.helper.make_sequence_type_proto(type_proto(info.fields[0]))
+    if elements(info):
+        return onnx.helper.make_sequence_type_proto(type_proto(elements(info)[0]))
     if not isinstance(info, TensorStructInfo):
         raise FrontendError(f"wanted a tensor or a sequence that is not empty, got {info}")
     dims = None if info.dims is None else [getattr(d, "value", None) for d in info.dims]

@@ -14,7 +14,7 @@ from ....tir import if_then_else
 from ...expr import Call, PrimValue
 from ...rules import Ops
 from ...struct_info import Expr, StructInfo, TensorStructInfo
-from ..infer import FLOAT, INTEGER, known_sizes, same_dtype, tensor
+from ..infer import FLOAT, INTEGER, known_sizes, same_dtype, tensor, want_word
 from ..lower import rounded, te_lower, wide_dtype
 from ..meaning import in_wider
 from ..record import missing, op
@@ -183,10 +183,7 @@ def nll_loss(
     Raises StructInfoError if shapes or dtypes do not fit.
     """
     p, t = tensor(predictions, "predictions", FLOAT), tensor(targets, "targets", INTEGER)
-    if reduction not in _REDUCTIONS:
-        raise StructInfoError(
-            f"reduction: wanted one of {', '.join(_REDUCTIONS)}, got {reduction!r}"
-        )
+    want_word("reduction", reduction, _REDUCTIONS)
     if p.ndim == 0:
         raise StructInfoError("predictions: wanted 1 or more dimensions, got 0")
     if t.ndim != p.ndim - 1:

@@ -30,9 +30,9 @@ from ..facts import BlockKind, facts_of
 from ..schedule import Schedule
 from .contraction import match_contraction
 from .low_precision import sums_narrow
+from .memory_order import run_length
 from .nontemporal import flat_index, is_large
 from .queries import calls_of, extent_of, loops_of, reduces
-from .reduction import run_length
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
 _LONGEST = 32

@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....base import CpuModel
 from ....ir import Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var, walk
@@ -33,9 +33,8 @@ from ...transform import PARTITION_HINT
 from ..reducer import match_reducer
 from ..schedule import Schedule
 from ..state import addends
-from .constants import ConstantLayout
-from .panels import Operand, ask_for_panels, constant_panels, pack_panels
-from .queries import extent_of, iterations, loops_inside, loops_of
+from .panels import Ahead, Operand, ahead_of
+from .queries import extent_of, loops_inside
 
 _ROWS_TO_ASK = 6
 _PACK_FROM_ROWS = 4
@@ -67,6 +66,11 @@ class Contraction:
     broadcast: Operand
     unit: bool
     panel: int | None
+
+    @property
+    def axes(self) -> set[Var | None]:
+        """Those of rows, columns and products."""
+        return {self.vector, self.row, *self.reduce}
 
 
 def match_contraction(block: Block) -> Contraction | None:
@@ -170,83 +174,43 @@ def tile_cost(rows: int | None, columns: int, lanes: int, height: int, vectors: 
     """What a step of all tiles costs, by element; the last tile may be less high."""
     tiles_per_column = -(-columns // (vectors * lanes)) / columns
     if rows is None:
-        return _step_cost(height, vectors) / height * tiles_per_column
+        return step_cost(height, vectors) / height * tiles_per_column
     rest = rows % height
-    full = rows // height * _step_cost(height, vectors)
-    return (full + (_step_cost(rest, vectors) if rest else 0.0)) / rows * tiles_per_column
+    full = rows // height * step_cost(height, vectors)
+    return (full + (step_cost(rest, vectors) if rest else 0.0)) / rows * tiles_per_column
 
 
-def _step_cost(height: int, vectors: int) -> float:
+def step_cost(height: int, vectors: int) -> float:
     return max(height * vectors / 2, (height + vectors) / 2, 4.0) + 0.25
 
 
-# -- scheduling ------------------------------------------------------------------------------------
+# -- what is summed --------------------------------------------------------------------------------
 
 
-def schedule_contraction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Tile the contraction in block `rv`. False if it is none or left as it was."""
-    return _schedule(sch, rv, cpu, None)
+@dataclass
+class Product:
+    """A contraction with its sizes. None: known only when the kernel runs.
 
-
-def schedule_with_epilogue(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Tile the contraction in block `rv`, and compute in its tiles what reads its result. False if
-    its result is no intermediate one, or read by several.
-    """
-    epilogue = epilogue_of(sch, rv)
-    return epilogue is not None and _schedule(sch, rv, cpu, epilogue)
-
-
-def epilogue_of(sch: Schedule, rv: Any) -> Any:
-    """The block that alone reads the result of block `rv`, element by element; None if there is
-    none, or if that result is an output.
-    """
-    block: Block = sch.get(rv)
-    root: Block = sch.get(sch.get_block("root"))
-    out = block.writes[0].buffer if block.writes else None
-    consumers = sch.get_consumers(rv)
-    if len(consumers) != 1 or not any(b is out for b in root.alloc_buffers):
-        return None
-    reader: Block = sch.get(consumers[0])
-    if not isinstance(reader.body, BufferStore) or any(not a.is_spatial for a in reader.iter_vars):
-        return None
-    return consumers[0]
-
-
-def _schedule(sch: Schedule, rv: Any, cpu: CpuModel, epilogue: Any) -> bool:
-    plan = plan_of(sch, rv, cpu)
-    if plan is None:
-        return False
-    c, reduce, lanes, width = plan.contraction, plan.reduce, plan.lanes, plan.width
-    jo, ji = sch.split(plan.column, [None, width])
-    if plan.row is None:
-        sch.reorder(*plan.outer, jo, *reduce, ji)
-        accumulate(sch, rv, jo, [ji], reduce, lanes, epilogue)
-        return True
-    io, ii = sch.split(plan.row, [None, plan.height])
-    sch.reorder(*plan.outer, jo, io, *reduce, ii, ji)
-    if plan.packs(cpu):
-        pack_panels(sch, rv, c.streamed, c.vector, jo, width, lanes)
-    accumulate(sch, rv, io, [ii, ji], reduce, lanes, epilogue)
-    plan.ask_for_panels(sch, reduce, cpu)
-    partition_tails(sch, (jo, plan.columns, width), (io, plan.rows, plan.height))
-    return True
-
-
-class Plan(NamedTuple):
-    """What a contraction is like, and its tile. None: known only when the kernel runs.
-
-    loops   the loop over each axis
-    depths  how many values each reduce axis has
+    loops    the loop over each axis
+    extents  how many values each axis has
     """
 
     contraction: Contraction
     loops: dict[Var, Any]
-    rows: int | None
-    columns: int | None
-    depths: tuple[int | None, ...]
-    lanes: int
-    height: int
-    vectors: int
+    extents: dict[Var, int | None]
+
+    @property
+    def rows(self) -> int | None:
+        return 1 if self.contraction.row is None else self.extents[self.contraction.row]
+
+    @property
+    def columns(self) -> int | None:
+        return self.extents[self.contraction.vector]
+
+    @property
+    def depths(self) -> tuple[int | None, ...]:
+        """How many values each reduce axis has."""
+        return tuple(self.extents[v] for v in self.contraction.reduce)
 
     @property
     def depth(self) -> int | None:
@@ -254,15 +218,9 @@ class Plan(NamedTuple):
         return _product(self.depths)
 
     @property
-    def width(self) -> int:
-        """How many columns a tile has."""
-        return self.lanes * self.vectors
-
-    @property
     def outer(self) -> list[Any]:
         """The loops over neither rows, columns nor products."""
-        c = self.contraction
-        return [x for axis, x in self.loops.items() if axis not in (c.vector, c.row, *c.reduce)]
+        return [x for axis, x in self.loops.items() if axis not in self.contraction.axes]
 
     @property
     def reduce(self) -> list[Any]:
@@ -283,97 +241,81 @@ class Plan(NamedTuple):
         count = _product((self.columns, *self.depths))
         return None if count is None else count * self.contraction.streamed.bytes
 
-    def ask_for_panels(self, sch: Schedule, reduce: Sequence[Any], cpu: CpuModel) -> None:
-        """Ask for a streamed input in panels before the loops `reduce` read it, where tiles have
-        rows enough for that to cost nothing.
-        """
-        if self.contraction.panel is not None and self.height >= _ROWS_TO_ASK:
-            ask_for_panels(sch, reduce, self.contraction.streamed.buffer, cpu)
+    @property
+    def times(self) -> int:
+        """How many products there are side by side; sizes that are not known count as 1."""
+        axes = (v for v in self.loops if v not in self.contraction.axes)
+        return math.prod(self.extents[v] or 1 for v in axes)
 
-    def packs(self, cpu: CpuModel) -> bool:
-        """Whether the streamed input is copied into panels."""
-        c, rows = self.contraction, self.rows
-        if c.panel is not None or c.row is None:
+    def can_be_packed(self) -> bool:
+        """Whether the streamed input can be copied into panels."""
+        c = self.contraction
+        return c.streamed.is_plain and c.panel is None and c.row is not None
+
+    def is_tiled(self, steps: float) -> bool:
+        """Whether a tile has something to gain, and vectors of the streamed input can be had."""
+        c = self.contraction
+        return steps >= _LEAST_STEPS and (c.unit or c.streamed.is_plain or c.panel is not None)
+
+    def shape(self, lanes: int, registers: int) -> tuple[int, int]:
+        """(rows, vectors) of a tile: those of the panels there are, or that leave no rest, if
+        possible at a low price.
+        """
+        c, rows, columns = self.contraction, self.rows, self.columns
+        if c.panel is not None:
+            return tile_shape(rows, c.panel, lanes, registers, (max(1, c.panel // lanes),))
+        if columns is None:
+            return tile_shape(rows, _TYPICAL_COLUMNS, lanes, registers)
+        best = tile_shape(rows, columns, lanes, registers)
+        even = [n for n in _WIDTHS[1:] if columns % (n * lanes) == 0]
+        if best[1] in even or not even:
+            return best
+        other = tile_shape(rows, columns, lanes, registers, even)
+        costs = [tile_cost(rows, columns, lanes, *shape) for shape in (best, other)]
+        return other if costs[1] <= costs[0] * _EVEN else best
+
+    def needs_panels(self, height: int, cpu: CpuModel) -> bool:
+        """Whether tiles of so many rows are to read copies of the streamed input, in panels."""
+        rows = self.rows
+        if not self.can_be_packed():
             return False
-        if not c.unit or rows is None:
-            return not c.unit or c.streamed.is_plain
+        if not self.contraction.unit or rows is None:
+            return True
         # In place, a tile reads a piece of each row: too short for the prefetchers of memory.
         size = self.streamed_bytes()
         far = size is None or size > cpu.l3_bytes // 2
-        return c.streamed.is_plain and rows >= self.height * (1 if far else _PACK_FROM_ROWS)
+        return rows >= height * (1 if far else _PACK_FROM_ROWS)
+
+    def asks_ahead(self, height: int, cpu: CpuModel) -> Ahead:
+        """What to ask for of a streamed input in panels before tiles of so many rows read it, where
+        they have rows enough for that to cost nothing.
+        """
+        c = self.contraction
+        asks = c.panel is not None and height >= _ROWS_TO_ASK
+        return ahead_of(c.streamed.buffer, cpu) if asks else Ahead()
 
 
 def _product(sizes: Sequence[int | None]) -> int | None:
     return None if None in sizes else math.prod(n for n in sizes if n is not None)
 
 
-def plan_of(sch: Schedule, rv: Any, cpu: CpuModel, ragged: bool = False) -> Plan | None:
-    """How to tile the contraction in block `rv`; None if it is none, or too small or strange.
-
-    ragged  whether the tile may have columns more than there are, and these may be unknown
+def epilogue_of(sch: Schedule, rv: Any) -> Any:
+    """The block that alone reads the result of block `rv`, element by element; None if there is
+    none, or if that result is an output.
     """
     block: Block = sch.get(rv)
-    c = match_contraction(block)
-    if c is None or iterations(sch, sch.get_loops(rv)) < _LEAST_STEPS:
+    root: Block = sch.get(sch.get_block("root"))
+    out = block.writes[0].buffer if block.writes else None
+    consumers = sch.get_consumers(rv)
+    if len(consumers) != 1 or not any(b is out for b in root.alloc_buffers):
         return None
-    loops = loops_of(sch, rv)
-    if loops is None or not (c.unit or c.streamed.is_plain or c.panel is not None):
+    reader: Block = sch.get(consumers[0])
+    if not isinstance(reader.body, BufferStore) or any(not a.is_spatial for a in reader.iter_vars):
         return None
-    columns = extent_of(sch, loops[c.vector])
-    lanes = cpu.lanes(block.writes[0].buffer.dtype.bits)
-    if not ragged:
-        if columns is None:
-            return None
-        lanes = vector_lanes(c.panel or columns, lanes)
-        if lanes < 2:
-            return None
-    rows = 1 if c.row is None else extent_of(sch, loops[c.row])
-    height, vectors = _tile(c, rows, columns, lanes, cpu.vector_registers)
-    depths = tuple(extent_of(sch, loops[v]) for v in c.reduce)
-    return Plan(c, loops, rows, columns, depths, lanes, height, vectors)
+    return consumers[0]
 
 
-def _tile(
-    c: Contraction, rows: int | None, columns: int | None, lanes: int, registers: int
-) -> tuple[int, int]:
-    """(rows, vectors) of a tile: those of the panels there are, or that leave no rest, if possible
-    at a low price.
-    """
-    if c.panel is not None:
-        return tile_shape(rows, c.panel, lanes, registers, (max(1, c.panel // lanes),))
-    if columns is None:
-        return tile_shape(rows, _TYPICAL_COLUMNS, lanes, registers)
-    best = tile_shape(rows, columns, lanes, registers)
-    even = [n for n in _WIDTHS[1:] if columns % (n * lanes) == 0]
-    if best[1] in even or not even:
-        return best
-    other = tile_shape(rows, columns, lanes, registers, even)
-    costs = [tile_cost(rows, columns, lanes, *shape) for shape in (best, other)]
-    return other if costs[1] <= costs[0] * _EVEN else best
-
-
-def panel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None:
-    """The layout of an input of the contraction in block `rv` that would spare its schedule a copy
-    into panels, or let it read memory in one run; None if there is none.
-    """
-    plan = plan_of(sch, rv, cpu)
-    if plan is None or plan.columns is None or plan.columns % plan.width:
-        return None
-    # One row reads the matrix once: panels make one run of it, if it comes from the second cache.
-    # From memory, several long runs side by side are faster.
-    if plan.rows == 1 and (plan.columns == plan.width or _is_far(plan.streamed_bytes(), cpu)):
-        return None
-    c = plan.contraction
-    if c.panel is not None or c.row is None or not c.streamed.is_plain:
-        return None
-    # Narrower vectors, taken because they fill the columns, are no reason to keep panels.
-    if plan.lanes < cpu.lanes(c.streamed.buffer.dtype.bits) and plan.columns > plan.width:
-        return None
-    return constant_panels(c.streamed, c.vector, plan.width)
-
-
-def _is_far(size: int | None, cpu: CpuModel) -> bool:
-    return size is None or size > cpu.l2_bytes
+# -- what tiles share ------------------------------------------------------------------------------
 
 
 def vector_lanes(columns: int, most: int) -> int:

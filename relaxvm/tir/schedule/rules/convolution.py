@@ -33,7 +33,7 @@ from ....ir import Var
 from ...index_map import IndexMap
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
-from .convolution_channels import schedule_channels
+from .convolution_channels import kept_panel, schedule_channels
 from .convolution_shape import Convolution, Tile, block_of, match_convolution, tile_of
 from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
 from .queries import loops_of
@@ -58,7 +58,7 @@ def schedule_convolutions(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -
         if conv is not None:
             sizes = sizes_of(sch, rv, conv)
             if sizes is not None and sizes.steps >= _LEAST_STEPS and _pays(conv, sizes):
-                if conv.panel is not None:
+                if kept_panel(sch, rv, conv, cpu) is not None:
                     return [rv, *schedule_channels(sch, rv, conv, sizes, cpu)]
                 work = _Convolve(sch, rv, conv, sizes, cpu)
                 return [rv, *(work.run_flat() if work.is_flat() else work.run())]

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from ....base import CpuModel
-from ....ir import Var
+from ....ir import Var, is_const
 from ...index_map import IndexMap
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
@@ -34,14 +34,16 @@ from .constants import ConstantLayout
 from .contraction import tile_shape, variables_of
 from .convolution_shape import Convolution, block_of, match_convolution
 from .convolution_work import Sizes, Work, extent_of_dimension, sizes_of
-from .panels import ask_for_panels
-from .queries import extent_of, loops_inside
+from .panels import ahead_of, ask_for_panels
+from .queries import extent_of, loops_inside, loops_of
 
 _LEAST_STEPS = 1 << 14
 # Turning the sums round costs some 16 steps, and twice that in vectors of 256 bits; of shorter sums
 # that is too much.
 _LEAST_TERMS, _LEAST_TERMS_NARROW = 144, 256
 _MOST_PIXELS_OF_1X1 = 400
+# Of a tile along the channels.
+_VECTORS = (1, 2, 3, 4)
 # Of the first cache for sums that are to be turned round.
 _PART_OF_L1 = 3
 # Steps of a tile that are written out, in multiplications: loops cost, and so does code.
@@ -96,11 +98,24 @@ def _pays(sizes: Sizes, lanes: int) -> bool:
 
 def _tile(sizes: Sizes, lanes: int, cpu: CpuModel) -> tuple[int, int] | None:
     """(pixels, vectors) of a tile; None if vectors do not divide the channels of a group."""
-    widths = [n for n in (1, 2, 3, 4) if sizes.channels % (n * lanes) == 0]
+    widths = [n for n in _VECTORS if sizes.channels % (n * lanes) == 0]
     if not widths or lanes < 4:
         return None
     pixels = sizes.height * sizes.width if sizes.known else None
     return tile_shape(pixels, sizes.channels, lanes, cpu.vector_registers, widths)
+
+
+def kept_panel(sch: Schedule, rv: Any, c: Convolution, cpu: CpuModel) -> int | None:
+    """The channels of a panel that the weight is kept in, of which all may be one: then its number
+    does not stand in an index any more. None if it is not kept so.
+    """
+    if c.panel is not None or c.group_size is not None:
+        return c.panel
+    first, *_, last = c.weight_indices
+    count = extent_of_dimension(c.weight, -1)
+    lanes = cpu.lanes(sch.get(rv).writes[0].buffer.dtype.bits)
+    one = is_const(first, 0) and last is c.channel and extent_of_dimension(c.weight, 0) == 1
+    return count if one and count in [n * lanes for n in _VECTORS] else None
 
 
 def schedule_channels(
@@ -117,11 +132,16 @@ class _Channels(Work):
 
     def __init__(self, sch: Schedule, rv: Any, c: Convolution, sizes: Sizes, cpu: CpuModel) -> None:
         super().__init__(sch, rv, c, sizes, cpu)
-        assert c.panel is not None
-        self.width = c.panel
-        vectors = [c.panel // self.lanes]
+        panel = kept_panel(sch, rv, c, cpu)
+        assert panel is not None
+        self.width = panel
+        vectors = [panel // self.lanes]
         pixels = sizes.height * sizes.width if sizes.known else None
-        self.pixels, _ = tile_shape(pixels, c.panel, self.lanes, cpu.vector_registers, vectors)
+        self.pixels, _ = tile_shape(pixels, panel, self.lanes, cpu.vector_registers, vectors)
+
+        loops = loops_of(sch, rv) or {}
+        one = {c.height, c.width, c.channel, *c.reduce}
+        self.shared = self.share([x for v, x in loops.items() if v not in one])
 
     def run(self) -> list[Any]:
         sch, rv, sizes = self.sch, self.rv, self.sizes
@@ -209,7 +229,7 @@ class _Channels(Work):
         most = self.cpu.l2_bytes / (2 if self.much_weight() else 4) / row
         if not sizes.known:
             return block_of(_SYMBOLIC_ROWS, 1, most)
-        return block_of(sizes.height, 1, most, self.share([]))
+        return block_of(sizes.height, 1, most, self.shared)
 
     def _run(self) -> int:
         """How many pixels of a block to turn round at once: so many whole tiles that their sums
@@ -217,14 +237,17 @@ class _Channels(Work):
         """
         step, width = self.pixels, self.sizes.width
         pixels = self._rows() * width
-        most = self.cpu.l1_bytes / _PART_OF_L1 / (self.width * self.bytes)
         # Whole rows, or parts of one: that different pixels are different elements must be seen.
         fits = [
             n
             for n in range(step, pixels + 1, step)
             if pixels % n == 0 and (n % width == 0 or width % n == 0)
         ]
-        return max([n for n in fits if n <= most] or fits[:1] or [pixels])
+        return max([n for n in fits if n <= self._near()] or fits[:1] or [pixels])
+
+    def _near(self) -> float:
+        """Of how many pixels the first cache keeps the sums."""
+        return self.cpu.l1_bytes / _PART_OF_L1 / (self.width * self.bytes)
 
     # -- axes --------------------------------------------------------------------------------------
 
@@ -304,6 +327,8 @@ class _Channels(Work):
                 self._fill(panel, outer[-1])
         home = rows[-1] if sizes.known else oo
         sch.reverse_compute_at(write, home)
+        if sizes.known and self._run() % self.lanes < 2 and self._run() <= self._near() / 2:
+            self.turn_round(write, home)
         self.finish_copy(write, home)
         sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, po)
@@ -313,7 +338,7 @@ class _Channels(Work):
             # Within a row, taps share what they read: straight code of several keeps it in
             # registers, of which none are left.
             self.unroll_taps(reduce, _MOST_UNROLLED // (self.pixels * self.width // self.lanes))
-        ask_for_panels(sch, reduce, c.weight, self.cpu)
+        ask_for_panels(sch, reduce, ahead_of(c.weight, self.cpu))
         if sizes.known and self._rows() * sizes.width % self.pixels:
             sch.annotate(po, PARTITION_HINT, True)
         self.join(outer)

@@ -31,7 +31,8 @@ from .convolution_shape import Convolution, match_convolution
 from .convolution_work import Sizes, Work, sizes_of
 from .low_precision import Way, finish_copy, way_of
 from .queries import extent_of, loops_inside
-from .transpose import schedule_transpose
+from .transpose import Transpose
+from .view import View
 
 _LEAST_STEPS = 1 << 14
 _LEAST_CHANNELS = 8
@@ -175,7 +176,10 @@ class _Dots(Work):
         index_map = self._map(order, self.c.data.ndim)
         sch.transform_layout(turned, ("write", 0), index_map)
         sch.transform_block_layout(turned, index_map)
-        schedule_transpose(sch, turned, self.cpu)
+        view = View(sch, turned)
+        plan = Transpose.choose(view, self.cpu)
+        if plan is not None:
+            plan.apply(view)
 
     def _map(self, f: Any, ndim: int) -> IndexMap:
         return IndexMap.from_func(f, ndim=ndim, index_dtype=str(self.c.width.dtype))

@@ -9,6 +9,7 @@ from typing import Any
 
 from ....base import CpuModel, ScheduleError
 from ....ir import IntImm
+from ...index_map import IndexMap
 from ...stmt import Block, Buffer, BufferStore
 from ...transform import PARTITION_HINT
 from ..facts import BlockKind, facts_of
@@ -16,11 +17,14 @@ from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import unroll_short
 from .convolution_shape import Convolution, match_convolution
+from .memory_order import fuse_run
 from .queries import calls_of, extent_of, is_pointwise, loops_inside, loops_of
-from .reduction import fuse_run
+from .transpose import copy_by_squares, squares_of
 
 _TYPICAL_SIDE = 56
 _MOST_LANES_OF_A_COPY = 64
+# Steps of an image that are worth another thread.
+_LEAST_SHARED = 1 << 19
 
 
 @dataclass(frozen=True)
@@ -158,9 +162,9 @@ class Work:
 
     def share(self, outer: Sequence[Any]) -> int:
         """What the number of blocks of pixels should be a multiple of, for threads to share them.
-        (Of much weight they share the channels.)
+        (Of much weight they share the channels, of little work images alone.)
         """
-        if self.much_weight():
+        if self.much_weight() or self.sizes.steps < _LEAST_SHARED:
             return 1
         times = math.prod(extent_of(self.sch, loop) or 1 for loop in outer)
         return 1 if times % self.cpu.cores == 0 else self.cpu.cores
@@ -232,6 +236,23 @@ class Work:
             last = loops_inside(sch, after, loop)[-1]
             if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
                 sch.vectorize(last)
+
+    def turn_round(self, write: Any, loop: Any) -> None:
+        """Let block `write` in `loop`, which reads sums [..., pixel, channel], read a copy of them,
+        [..., channel, pixel], that is made by squares in registers.
+        """
+        sch = self.sch
+        reads = [r.buffer for r in sch.get(write).reads]
+        sums = next(b for b in reads if b.ndim > sch.get(write).writes[0].buffer.ndim)
+        turned = sch.cache_read(write, reads.index(sums), "global")
+        dtype = str(self.c.width.dtype)
+        order = IndexMap.from_func(
+            lambda *i: [*i[:-2], i[-1], i[-2]], ndim=sums.ndim, index_dtype=dtype
+        )
+        sch.transform_layout(turned, ("write", 0), order)
+        along, across = loops_inside(sch, turned, loop)[-2:]
+        lanes, tile = squares_of(sums, self.cpu)
+        copy_by_squares(sch, turned, across, along, lanes, (tile, tile))
 
     def unroll_taps(self, reduce: Sequence[Any], most: int) -> None:
         """Unroll the innermost loops over taps that are at most `most` steps together."""

@@ -1,21 +1,20 @@
 """`DefaultSchedule`: a good schedule for every loop function that nobody has scheduled.
 
 Blocks are looked at by what they compute, not by their names. First come rules for several blocks
-at once (`GROUP_RULES`), then each block that is left gets the first rule of `BLOCK_RULES` that
-fits, or stays as it is: LLVM vectorises plain loops. At last the outermost loops of blocks with
-much work become parallel.
+at once (`GROUP_RULES`). Each block that is left is one of few kinds (`view.Kind`), for which
+`PLANNERS` has the classes of plans: the first that chooses to schedule it does, or it stays as it
+is: LLVM vectorises plain loops. At last the outermost loops of blocks with much work become
+parallel.
 
-A rule works on a copy of the schedule. Where it gives up, by False or a ScheduleError, the copy is
-thrown away: a function is never left half changed.
+What gives up, by False or a ScheduleError, leaves the schedule as it was: a function is never left
+half changed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-
-import numpy as np
 
 from ....base import (
     UNKNOWN,
@@ -23,8 +22,8 @@ from ....base import (
     ScheduleError,
     decided,
     declined,
+    did_you_mean,
     in_function,
-    telling,
 )
 from ....ir import IRModule, PassContext, walk
 from ....ir.transform import module_pass, prim_func_pass
@@ -32,40 +31,37 @@ from ...stmt import (
     FORMULA,
     REASSOCIATE,
     Block,
-    Buffer,
     For,
     ForKind,
     PrimFunc,
 )
 from ...transform import with_index_dtype
 from ..intrin import OWN_RULES
-from ..regions import users_of
 from ..schedule import Schedule
 from .attention import schedule_attention
-from .blocked import schedule_blocked
+from .blocked import Blocked
 from .chains import schedule_chains
-from .constant_blocks import ConstantBlocks, without_constant_blocks
-from .constants import ConstantLayout
-from .contraction import panel_layout, schedule_contraction, schedule_with_epilogue
 from .convolution import schedule_convolutions
-from .convolution_channels import channel_layout
 from .convolution_dots import schedule_dot_convolutions
-from .dots import schedule_dots
+from .dots import Dots
 from .empty import is_filled, without_empty
-from .gather import schedule_gather
-from .injective import inline_producers, schedule_elementwise
-from .low_precision import KNOWN, schedule_low_precision
+from .gather import Gather
+from .injective import Elementwise, inline_producers
+from .low_precision import LowPrecision
 from .neighbours import merge_neighbours
 from .nontemporal import store_past_caches
 from .parallel import share_loops
+from .plan import PLANS, Plan
 from .pooling import schedule_pools
-from .queries import is_copy, never_runs, reduces
-from .ragged import schedule_ragged
-from .reduction import schedule_reduction
-from .streaming import schedule_streaming
+from .queries import never_runs, reduces
+from .ragged import Ragged
+from .reduction import Begin, Columns, Rows
+from .streaming import Streaming
 from .sum_order import keep_orders, sum_orders
-from .transpose import schedule_transpose
-from .winograd import schedule_winograd, with_fewer_products
+from .tile import Tile
+from .transpose import Transpose
+from .view import Kind, View
+from .winograd import schedule_winograd
 
 SCHEDULED = "tir.is_scheduled"
 
@@ -171,21 +167,10 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
                     decided("block {} taken by {}", written[rv], group_rule.__name__)
             # Rules put other blocks in the place of some that they do not speak of.
             sch, left = trial, [rv for rv in left if rv not in taken and trial.has_block(rv)]
+    blocks_left = _Blocks(sch, cpu, orders)
     for rv in left:
-        for rule in BLOCK_RULES:
-            trial = sch.copy()
-            try:
-                fits = rule(trial, rv, cpu)
-                keep_orders(trial, orders)
-            except ScheduleError as error:
-                declined("block {} not taken by {}: {}", written[rv], rule.__name__, str(error))
-                continue
-            if fits:
-                decided("block {} taken by {}", written[rv], rule.__name__)
-                sch = trial
-                break
-        else:
-            declined("block {} stays as it is: no rule fits", written[rv])
+        blocks_left.schedule(rv, written[rv])
+    sch = blocks_left.sch
     sch = merge_neighbours(sch, sch.get_child_blocks(sch.get_block("root")))
     sch = store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     if cpu.cores > 1:
@@ -206,127 +191,117 @@ GROUP_RULES: tuple[GroupRule, ...] = (
     schedule_attention,
     schedule_chains,
 )
-BLOCK_RULES: list[BlockRule] = [
-    schedule_low_precision,
-    schedule_dots,
-    schedule_streaming,
-    schedule_ragged,
-    schedule_blocked,
-    schedule_with_epilogue,
-    schedule_contraction,
-    schedule_reduction,
-    schedule_transpose,
-    schedule_gather,
-    schedule_elementwise,
-]
+_REDUCTIONS = (Begin, Rows, Columns)
+# What a block is -> the plans for it, of which the first that chooses to is carried out.
+PLANNERS: dict[Kind, tuple[type[Plan], ...]] = {
+    Kind.CONTRACTION: (LowPrecision, Dots, Streaming, Ragged, Blocked, Tile, *_REDUCTIONS),
+    Kind.CONVOLUTION: (LowPrecision, Ragged, Blocked, Tile, *_REDUCTIONS),
+    Kind.POOL: _REDUCTIONS,
+    Kind.REDUCTION: _REDUCTIONS,
+    Kind.TRANSPOSE: (Transpose, Elementwise),
+    Kind.GATHER: (Gather, Elementwise),
+    Kind.ELEMENTWISE: (Elementwise,),
+    Kind.OTHER: (),
+}
+
+
+def planned(view: View, cpu: CpuModel) -> Iterator[Plan]:
+    """The plans for a block, the best first; most blocks have one or none."""
+    for planner in PLANNERS[view.kind]:
+        yield from chosen(planner, view, cpu)
+
+
+def chosen(planner: type[Plan], view: View, cpu: CpuModel) -> Iterator[Plan]:
+    """What one class of plans chooses for a block, then what is simpler."""
+    plan = planner.choose(view, cpu)
+    while plan is not None:
+        yield plan
+        plan = plan.simpler()
+
+
+class _NotFor(ScheduleError):
+    """A rule says that a block is none for it."""
+
+
+class _Blocks:
+    """Gives each block its loops: by a rule of somebody's own, or the first plan that holds."""
+
+    def __init__(self, sch: Schedule, cpu: CpuModel, orders: Mapping[Any, tuple[int, ...]]) -> None:
+        self.sch, self.cpu, self.orders = sch, cpu, orders
+
+    def schedule(self, rv: Any, written: Block) -> None:
+        """written: the block before any was changed, for the report"""
+        self.view = View(self.sch, rv)
+        self.written = written
+        planners = PLANNERS[self.view.kind]
+        names = {planner.__name__ for planner in planners}
+        if self._by_own_rule({None, *PLANS} - names):
+            return
+        for planner in planners:
+            if self._by_own_rule({planner.__name__}):
+                return
+            for plan in chosen(planner, self.view, self.cpu):
+                if self._holds(str(plan), self._apply, plan):
+                    return
+        declined("block {} stays as it is: no plan fits", written)
+
+    def _by_own_rule(self, before: Collection[str | None]) -> bool:
+        return any(
+            self._holds(rule.__name__, self._ask, rule)
+            for place, rule in OWN_BLOCK_RULES
+            if place in before
+        )
+
+    def _ask(self, rule: BlockRule) -> bool:
+        return rule(self.sch, self.view.rv, self.cpu)
+
+    def _apply(self, plan: Plan) -> bool:
+        plan.apply(self.view)
+        return True
+
+    def _holds(self, name: str, change: Callable[[Any], bool], way: Any) -> bool:
+        """Change the schedule in a way. Where that gives up, by False or a ScheduleError, or adds
+        up in another order than is to be kept, the schedule is as before.
+        """
+        try:
+            with self.sch.attempt():
+                if not change(way):
+                    raise _NotFor
+                keep_orders(self.sch, self.orders)
+        except _NotFor:
+            return False
+        except ScheduleError as error:
+            declined("block {} not taken by {}: {}", self.written, name, str(error))
+            return False
+        decided("block {} taken by {}", self.written, name)
+        return True
+
+
+# (the plan before which it is tried, None: before all; the rule)
+OWN_BLOCK_RULES: list[tuple[str | None, BlockRule]] = []
 
 
 def block_rule(before: str | None = None) -> Callable[[BlockRule], BlockRule]:
-    """Decorator: a rule of one's own for blocks, tried before all others, or just before the one
-    that is named. One of the same name takes its place. Raises ScheduleError for an unknown name.
+    """Decorator: a rule of one's own for blocks, tried before all plans, or just before those of
+    the class that is named ("Tile", "Elementwise", ...). One of the same name takes its place.
+    Raises ScheduleError for an unknown name.
 
     A rule takes a schedule to change, a block of it and a `CpuModel`; it answers whether it fits.
     Where it answers False or raises ScheduleError, what it did to the schedule is forgotten.
     Kernels of a process with such rules are neither taken from the cache nor put there.
     """
-    names = [rule.__name__ for rule in BLOCK_RULES]
-    if before is not None and before not in names:
-        there = ", ".join(names)
-        raise ScheduleError(f"block_rule: no rule is named {before!r}; there are {there}")
+    if before is not None and before not in PLANS:
+        hint = did_you_mean(before, PLANS)
+        raise ScheduleError(
+            f"block_rule: no plan is called {before!r}{hint}; there are {', '.join(sorted(PLANS))}"
+        )
 
     def register(rule: BlockRule) -> BlockRule:
-        BLOCK_RULES[:] = [r for r in BLOCK_RULES if r.__name__ != rule.__name__]
-        names = [r.__name__ for r in BLOCK_RULES]
-        BLOCK_RULES.insert(names.index(before) if before in names else 0, rule)
+        names = [r.__name__ for _, r in OWN_BLOCK_RULES]
+        if rule.__name__ in names:
+            del OWN_BLOCK_RULES[names.index(rule.__name__)]
+        OWN_BLOCK_RULES.insert(0, (before, rule))
         OWN_RULES.append(rule.__name__)
         return rule
 
     return register
-
-
-# (schedule, block, cpu) -> the layout that the rule for the block wants of a constant input
-LAYOUT_RULES: tuple[Callable[[Schedule, Any, CpuModel], ConstantLayout | None], ...] = (
-    panel_layout,
-    channel_layout,
-)
-
-
-# -- constant inputs -------------------------------------------------------------------------------
-
-
-def with_constant_layouts(
-    fn: PrimFunc, constants: Collection[int], cpu: CpuModel, approximate: bool = False
-) -> tuple[PrimFunc, dict[int, Callable[[np.ndarray], np.ndarray]]]:
-    """`fn`, not yet scheduled, with its constant inputs in the layouts that its schedule for `cpu`
-    wants; and {position of the parameter: what brings an array into that layout}.
-
-    constants    which parameters are known when the kernel is built
-    approximate  whether convolutions may be computed in fewer multiplications
-    """
-    packs: dict[int, Callable[[np.ndarray], np.ndarray]] = {}
-    if is_scheduled(fn):
-        return fn, packs
-    if approximate:
-        fewer, packs = with_fewer_products(fn, constants, cpu)
-        if packs:
-            return fewer, packs
-    try:
-        sch = Schedule(fn, error_render_level="fast")
-        blocks = sch.get_child_blocks(sch.get_block("root"))
-    except ScheduleError:
-        return fn, packs
-    places = {fn.buffer_map[p]: k for k, p in enumerate(fn.params) if p in fn.buffer_map}
-    known = {b for b, k in places.items() if k in constants}
-    copies = [rv for rv in blocks if _copies(sch.get(rv), known)]
-    gone = inline_producers(sch, copies, cpu)
-    for rv in (rv for rv in blocks if rv not in gone):
-        if never_runs(sch, rv):
-            continue
-        for rule in LAYOUT_RULES:
-            wanted = rule(sch, rv, cpu)
-            if wanted is None:
-                continue
-            k = places.get(wanted.buffer)
-            if k is None or k not in constants or k in packs:
-                continue
-            if str(wanted.buffer.dtype) in _NARROW:
-                continue  # these are packed by blocks of their own
-            block: Block = sch.get(rv)
-            if len(users_of(sch.state, wanted.buffer.data)[0]) != 1:
-                continue
-            position = [r.buffer for r in block.reads].index(wanted.buffer)
-            try:
-                sch.transform_layout(rv, ("read", position), wanted.index_map)
-            except ScheduleError:
-                continue
-            packs[k] = wanted.pack
-    packed = next(iter(sch.mod.functions.values()))
-    assert isinstance(packed, PrimFunc)
-    return (packed if packs else fn), packs
-
-
-def _copies(block: Block, known: Collection[Buffer]) -> bool:
-    """Whether a block copies elements of one of the buffers `known`."""
-    return is_copy(block.body) and all(r.buffer in known for r in block.reads)
-
-
-# Dtypes that kernels widen or rearrange before they multiply.
-_NARROW = frozenset({"int8", "uint8", "int16", "bfloat16", "float16"})
-
-
-def with_constant_blocks(
-    fn: PrimFunc, constants: Collection[int], cpu: CpuModel, exact: bool = False
-) -> tuple[PrimFunc, list[ConstantBlocks]]:
-    """`fn`, not yet scheduled, with its schedule for `cpu`, but without what that computes of
-    constant inputs of narrow numbers alone; and how to compute that. `fn` itself if there is
-    nothing of the kind.
-
-    constants  which parameters are known when the kernel is built
-    """
-    buffers = [fn.buffer_map.get(fn.params[k]) for k in constants]
-    if is_scheduled(fn) or not any(b and b.ndim > 1 and str(b.dtype) in _NARROW for b in buffers):
-        return fn, []
-    with telling(None):
-        scheduled = schedule_function(fn.with_attr(KNOWN, tuple(constants)), cpu, exact)
-    rest, blocks = without_constant_blocks(scheduled.without_attr(KNOWN), constants)
-    return (rest, blocks) if blocks else (fn, [])

@@ -14,68 +14,72 @@ of that line is wanted it has left the caches. Indices are checked where they ar
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
 
 from ....base import CpuModel
-from ....ir import IntImm, Var, walk
-from ...stmt import Block, BufferLoad, BufferStore
+from ....ir import IntImm, Var
 from ...transform import PARTITION_HINT
-from ..facts import facts_of
-from ..schedule import Schedule
-from .contraction import variables_of
-from .queries import extent_of, loops_of
+from .matches import Across
+from .plan import Plan
+from .view import View
 
 
-class _Across(NamedTuple):
-    """A gather across rows.
+@dataclass(frozen=True)
+class Gather(Plan):
+    """Panels of `columns` of what is gathered from."""
 
-    load    what is gathered from
-    axis    the dimension that the indices are of
-    along   the axis of the block along both last dimensions
-    kept    axes of the block that are dimensions of what is gathered from, without the last one
-    """
+    columns: int
 
-    load: BufferLoad
-    axis: int
-    along: Var
-    kept: tuple[Var, ...]
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Gather | None:
+        gather = view.gather
+        if gather is None:
+            return None
+        buffer = gather.load.buffer
+        size, columns = buffer.shape[gather.axis], view.extents[gather.along]
+        if not isinstance(size, IntImm) or columns is None:
+            return None
+        item = buffer.dtype.itemsize
+        times = math.prod(view.extents[v] or 0 for v in _rest(view, gather))
+        # A copy pays where most of it is read, and where reading it in place misses the cache.
+        if 2 * times < size.value or size.value * columns * item < cpu.l2_bytes:
+            return None
+        width = _width(size.value * item, columns, cpu)
+        return None if width * item < cpu.line_bytes else cls(width)
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for columns in (self.columns // 2, self.columns * 2):
+            if columns and (plan := Gather(columns)).wrong(view) is None:
+                yield plan
+
+    def wrong(self, view: View) -> str | None:
+        gather = view.gather
+        if gather is None:
+            return "it gathers nothing across rows"
+        columns = view.extents[gather.along]
+        if columns is None or self.columns > columns:
+            return f"panels of {self.columns} columns, and there are {columns or 'unknown many'}"
+        return None
+
+    def apply(self, view: View) -> None:
+        sch = view.sch
+        gather: Any = view.gather
+        loops: Any = view.by_axis
+        outer, inner = sch.split(loops[gather.along], [None, self.columns])
+        rest = [loops[v] for v in _rest(view, gather)]
+        sch.reorder(*(loops[v] for v in gather.kept), outer, *rest, inner)
+        if (view.extents[gather.along] or 1) % self.columns:
+            sch.annotate(outer, PARTITION_HINT, True)
+        position = [r.buffer for r in view.block.reads].index(gather.load.buffer)
+        sch.compute_at(sch.cache_read(view.rv, position, "global"), outer)
 
 
-def schedule_gather(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Copy columns of what block `rv` gathers from, if it does that across rows of what is beyond
-    the second cache. False if not.
-    """
-    block: Block = sch.get(rv)
-    loops = loops_of(sch, rv)
-    if not loops or not facts_of(sch.state, block).elementwise:
-        return False
-    gather = _match(block, loops)
-    if gather is None:
-        return False
-    buffer = gather.load.buffer
-    along = gather.along
-    size, columns = buffer.shape[gather.axis], extent_of(sch, loops[along])
-    if not isinstance(size, IntImm) or columns is None:
-        return False
-    item = buffer.dtype.itemsize
-    rest = [v for v in loops if v not in gather.kept and v is not along]
-    times = 1
-    for v in rest:
-        times *= extent_of(sch, loops[v]) or 0
-    # A copy pays where most of it is read, and where reading it in place misses the cache.
-    if 2 * times < size.value or size.value * columns * item < cpu.l2_bytes:
-        return False
-    width = _width(size.value * item, columns, cpu)
-    if width * item < cpu.line_bytes:
-        return False
-    outer, inner = sch.split(loops[along], [None, width])
-    sch.reorder(*(loops[v] for v in gather.kept), outer, *(loops[v] for v in rest), inner)
-    if columns % width:
-        sch.annotate(outer, PARTITION_HINT, True)
-    position = [r.buffer for r in block.reads].index(buffer)
-    panel = sch.cache_read(rv, position, "global")
-    sch.compute_at(panel, outer)
-    return True
+def _rest(view: View, gather: Across) -> list[Var]:
+    """The axes that the panel is read again for."""
+    return [v for v in view.extents if v not in gather.kept and v is not gather.along]
 
 
 def _width(column_bytes: int, columns: int, cpu: CpuModel) -> int:
@@ -84,29 +88,3 @@ def _width(column_bytes: int, columns: int, cpu: CpuModel) -> int:
     while 2 * width * column_bytes <= cpu.l2_bytes // 2 and width < columns:
         width *= 2
     return min(width, columns)
-
-
-def _match(block: Block, loops: dict[Var, Any]) -> _Across | None:
-    """The gather across rows that the block is: of one buffer, in one place."""
-    store = block.body
-    if not isinstance(store, BufferStore) or not store.indices:
-        return None
-    along = store.indices[-1]
-    if not isinstance(along, Var) or along not in loops:
-        return None
-    loads = [n for n in walk(store.value) if isinstance(n, BufferLoad)]
-    for load in loads:
-        if len(load.indices) < 2 or load.indices[-1] is not along:
-            continue
-        indirect = [
-            k for k, i in enumerate(load.indices) if any(isinstance(n, BufferLoad) for n in walk(i))
-        ]
-        if len(indirect) != 1 or along not in variables_of((load.indices[indirect[0]],)):
-            continue
-        if sum(other.buffer.data is load.buffer.data for other in loads) != 1:
-            continue
-        others = [i for k, i in enumerate(load.indices[:-1]) if k != indirect[0]]
-        kept = tuple(v for v in others if isinstance(v, Var) and v in loops and v is not along)
-        if len(set(kept)) == len(others):
-            return _Across(load, indirect[0], along, kept)
-    return None

@@ -9,7 +9,9 @@ memory it saves. Loops over what is one run of memory become one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -34,8 +36,10 @@ from ..facts import BlockKind, facts_of
 from ..regions import users_of
 from ..schedule import Schedule
 from .contraction import match_contraction
-from .queries import extent_of, is_copy, loops_of, no_more, reduces
-from .reduction import run_length
+from .memory_order import run_length
+from .plan import Plan
+from .queries import is_copy, no_more, reduces
+from .view import View
 
 # Operations that cost next to nothing beside a load and a store.
 _CHEAP = 4
@@ -128,33 +132,64 @@ def _axis(index: PrimExpr) -> Any:
     return index
 
 
-def schedule_elementwise(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Loops for a block that writes each element once: the innermost ones become one where all that
-    the block touches is one run of memory, so that no loop is too short for vectors; and those
-    whose axis is read in periods (tiling, repeating) are split at them, so that an inner loop moves
-    through memory evenly. False if there are no such loops.
+@dataclass(frozen=True)
+class Elementwise(Plan):
+    """Loops for a block that writes each element once.
+
+    run     how many of the innermost loops become one, where all that the block touches is one run
+            of memory, so that no loop is too short for vectors; 0: none do
+    splits  (axis, sizes) of loops whose axis is read in periods (tiling, repeating), which are
+            split at them, so that an inner loop moves through memory evenly
     """
-    block: Block = sch.get(rv)
-    loops = loops_of(sch, rv)
-    if not loops or not facts_of(sch.state, block).elementwise:
-        return False
-    axes = list(loops)
-    run = run_length(sch, block, loops, axes)
-    if run > 1:
-        sch.fuse(*(loops[v] for v in axes[-run:]))
-        axes = axes[:-run]
-    changed = run > 1
-    for v in axes:
-        periods = _periods(block, v)
-        extent = extent_of(sch, loops[v])
-        inner = loops[v] is loops[list(loops)[-1]]
-        least = _store_lanes(block, cpu) if inner else 2
-        if not periods or extent is None or not _nest(periods, extent, least):
-            continue
-        steps = [b // a for a, b in zip([1, *periods], periods)]
-        sch.split(loops[v], [None, *reversed(steps)])
-        changed = True
-    return changed
+
+    run: int = 0
+    splits: tuple[tuple[int, tuple[int, ...]], ...] = ()
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Elementwise | None:
+        loops = view.by_axis
+        if not loops or not view.facts.elementwise:
+            return None
+        axes = list(loops)
+        run = run_length(view.sch, view.block, loops, axes)
+        splits = []
+        for k, v in enumerate(axes[: len(axes) - run if run > 1 else None]):
+            periods = _periods(view.block, v)
+            extent = view.extents[v]
+            least = _store_lanes(view.block, cpu) if v is axes[-1] else 2
+            if periods and extent is not None and _nest(periods, extent, least):
+                steps = [b // a for a, b in zip([1, *periods], periods)]
+                splits.append((k, tuple(reversed(steps))))
+        return cls(run if run > 1 else 0, tuple(splits)) if run > 1 or splits else None
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for run in {0, 2, self.run} if self.run else {0}:
+            for splits in {(), self.splits}:
+                plan = Elementwise(run, splits)
+                if plan != self and plan.wrong(view) is None:
+                    yield plan
+
+    def wrong(self, view: View) -> str | None:
+        loops = view.by_axis
+        if not loops or not view.facts.elementwise:
+            return "it does not write each element once, in loops of an axis each"
+        axes = list(loops)
+        if self.run == 1 or self.run > run_length(view.sch, view.block, loops, axes):
+            return f"the {self.run} innermost loops are not one run of memory"
+        for k, sizes in self.splits:
+            if not 0 <= k < len(axes) - self.run:
+                return f"axis {k} cannot be split: there are {len(axes) - self.run} that stay"
+            extent, size = view.extents[axes[k]], math.prod(sizes)
+            if not sizes or min(sizes) < 1 or extent is None or extent % size:
+                return f"axis {k} of {extent or 'unknown size'} cannot be split into {sizes}"
+        return None
+
+    def apply(self, view: View) -> None:
+        sch, loops = view.sch, list((view.by_axis or {}).values())
+        if self.run:
+            sch.fuse(*loops[-self.run :])
+        for k, sizes in self.splits:
+            sch.split(loops[k], [None, *sizes])
 
 
 def _store_lanes(block: Block, cpu: CpuModel) -> int:

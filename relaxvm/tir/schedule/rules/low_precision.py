@@ -20,25 +20,31 @@ are blocks of their own, in front. Then a tile of rows x vectors is summed up in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
-from ....base import CpuModel
+from ....base import CpuModel, DataType
 from ....ir import Var
 from ...stmt import Block, Buffer
 from ..dot_intrins import dot_intrin
+from ..intrin import TensorIntrin
 from ..packing import Factor, factors_of
 from ..reducer import match_reducer
 from ..schedule import Schedule
 from ..state import free_variables
-from .contraction import epilogue_of, partition_tails, tile_shape, unroll_short
-from .queries import extent_of, is_pointwise, iterations, loops_inside, loops_of, reduces
+from .contraction import partition_tails, tile_shape, unroll_short
+from .plan import InTiles, Plan
+from .queries import extent_of, is_pointwise, loops_inside, reduces
+from .view import View
 
 KNOWN = "tir.known_params"
 """Of a function that is scheduled: the positions of parameters that are known when it is built."""
 # With fewer rows a copy costs more than it saves, unless it is made when the kernel is built.
 _LEAST_ROWS = 4
 _LEAST_STEPS = 1 << 12
+_INTEGERS = frozenset({"int8", "uint8", "int16"})
+_FLOATS = frozenset({"bfloat16", "float16"})
 _X86 = ("x86_64", "amd64")
 
 
@@ -61,9 +67,9 @@ class Way:
 def way_of(broadcast: str, streamed: str, out: str, cpu: CpuModel) -> Way | None:
     """How `cpu` best sums products of these dtypes; None if they are no matter of this rule."""
     narrow = {broadcast, streamed}
-    if out == "int32" and narrow <= {"int8", "uint8", "int16"}:
+    if out == "int32" and narrow <= _INTEGERS:
         return _of_integers(broadcast, streamed, cpu)
-    if out == "float32" and narrow <= {"bfloat16", "float16"}:
+    if out == "float32" and narrow <= _FLOATS:
         if narrow == {"bfloat16"} and (
             cpu.has("avx512bf16") or (cpu.has("bf16") and cpu.architecture not in _X86)
         ):
@@ -105,53 +111,129 @@ def _of_integers(broadcast: str, streamed: str, cpu: CpuModel) -> Way:
 # -- scheduling ------------------------------------------------------------------------------------
 
 
-def schedule_low_precision(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Pack and tile the contraction of narrow numbers in block `rv`. False if it is none."""
-    block: Block = sch.get(rv)
+class _Narrow(NamedTuple):
+    """A contraction of narrow numbers.
+
+    one, other  the factor with the rows, the streamed one
+    grouped     the reduce axis to take in groups
+    """
+
+    vector: Var
+    row: Var
+    grouped: Var
+    one: Factor
+    other: Factor
+    out: Buffer
+
+
+def _narrow(view: View) -> _Narrow | None:
+    block, loops = view.block, view.by_axis
     factors, reducer = factors_of(block), match_reducer(block)
-    if factors is None or reducer is None:
-        return False
+    if factors is None or reducer is None or loops is None:
+        return None
     out, indices = reducer.buffers[0]
     if not indices or not isinstance(indices[-1], Var):
-        return False
+        return None
     vector = indices[-1]
     inside = [vector in free_variables(f.load) for f in factors]
     if sum(inside) != 1:
-        return False
+        return None
     one, other = factors if inside[1] else factors[::-1]
-    way = way_of(str(one.load.dtype), str(other.load.dtype), str(out.dtype), cpu)
-    loops = loops_of(sch, rv)
-    if way is None or loops is None:
-        return False
-    columns = extent_of(sch, loops[vector])
-    grouped = _grouped(sch, block, loops, one, other)
-    row = _row(indices, one, other)
-    lanes = cpu.lanes(32)
-    if columns is None or grouped is None or row is None or lanes < 4:
-        return False
-    rows = extent_of(sch, loops[row])
-    few = rows is not None and rows < _LEAST_ROWS and not _is_known(sch, other.load.buffer)
-    if few or iterations(sch, list(loops.values())) < _LEAST_STEPS:
-        return False
-    height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
-    positions = [a.var for a in block.iter_vars]
-    after = epilogue_of(sch, rv)
-    if after is not None and not is_pointwise(sch, after, out):
-        after = None
-    copy, streamed, *others = sch.pack_contraction(
-        rv,
-        [positions.index(vector), positions.index(grouped)],
-        way.group,
-        [vectors, lanes],
-        [way.broadcast, way.streamed],
-    )
-    if after is not None:
-        sch.compute_inline(copy)
-        copy = after
-    _tile(sch, rv, copy, (vector, row, grouped), way, (height, vectors, lanes))
-    for pack in (streamed, *others):
-        finish_copy(sch, pack)
-    return True
+    dtypes = {str(f.load.dtype) for f in factors}
+    sums = str(out.dtype)
+    if not ((dtypes <= _INTEGERS and sums == "int32") or (dtypes <= _FLOATS and sums == "float32")):
+        return None
+    grouped, row = _grouped(view, one, other), _row(indices, one, other)
+    if grouped is None or row is None:
+        return None
+    return _Narrow(vector, row, grouped, one, other, out)
+
+
+@dataclass(frozen=True)
+class LowPrecision(InTiles):
+    """Tiles of `rows` x (`vectors` x `lanes`) sums of `group` products a step, of operands packed
+    as the dtypes `broadcast` and `streamed`.
+
+    epilogue  whether what alone reads the sums is computed in the tiles
+    """
+
+    group: int
+    broadcast: DataType
+    streamed: DataType
+    epilogue: bool = False
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> LowPrecision | None:
+        narrow = _narrow(view)
+        if narrow is None:
+            return None
+        one, other, out = narrow.one.load, narrow.other.load, narrow.out
+        way = way_of(str(one.dtype), str(other.dtype), str(out.dtype), cpu)
+        columns, lanes = view.extents[narrow.vector], cpu.lanes(32)
+        if way is None or columns is None or lanes < 4 or view.steps < _LEAST_STEPS:
+            return None
+        rows = view.extents[narrow.row]
+        if rows is not None and rows < _LEAST_ROWS and not _is_known(view.sch, other.buffer):
+            return None
+        shape = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
+        after = view.epilogue
+        epilogue = after is not None and is_pointwise(view.sch, after, out)
+        dtypes = DataType(way.broadcast), DataType(way.streamed)
+        return cls(*shape, lanes, way.group, *dtypes, epilogue)
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for vectors in range(1, 7):
+            for rows in range(1, 17):
+                if rows * vectors + vectors + 1 > cpu.vector_registers:
+                    break
+                plan = replace(self, rows=rows, vectors=vectors)
+                if plan != self and plan.wrong(view) is None:
+                    yield plan
+
+    def wrong(self, view: View) -> str | None:
+        narrow = _narrow(view)
+        if narrow is None or view.extents[narrow.vector] is None:
+            return "it sums no products of rows and columns of narrow numbers"
+        kinds = self.broadcast, self.streamed
+        for load, kind in zip((narrow.one.load, narrow.other.load), kinds):
+            # A sign that the instruction wants otherwise is taken care of when packing.
+            wide = kind.bits >= load.dtype.bits and kind.is_float == load.dtype.is_float
+            if not wide:
+                return f"{load.dtype} cannot be packed as {kind}"
+        dot = dot_intrin(self.lanes, *kinds)
+        if self.group > 1 and TensorIntrin.get(dot, allow_missing=True) is None:
+            return f"no instruction sums {self.group} products of {kinds[0]} and {kinds[1]}"
+        if self.group == 1 and kinds[0] != kinds[1]:
+            return f"products of one term are of one dtype, got {kinds[0]} and {kinds[1]}"
+        if self.epilogue and not is_pointwise(view.sch, view.epilogue, narrow.out):
+            return "nothing is computed of each sum alone"
+        for what, axis, size, step in (
+            ("rows", narrow.row, self.rows, 1),
+            ("columns", narrow.vector, self.width, self.lanes),
+        ):
+            most = view.extents[axis]
+            if most is not None and size > -(-most // step) * step:
+                return f"tiles of {size} {what}, and there are {most}"
+        return None
+
+    def apply(self, view: View) -> None:
+        sch, rv, narrow = view.sch, view.rv, _narrow(view)
+        assert narrow is not None
+        positions = [a.var for a in view.block.iter_vars]
+        after = view.epilogue if self.epilogue else None
+        copy, streamed, *others = sch.pack_contraction(
+            rv,
+            [positions.index(narrow.vector), positions.index(narrow.grouped)],
+            self.group,
+            [self.vectors, self.lanes],
+            [self.broadcast, self.streamed],
+        )
+        if after is not None:
+            sch.compute_inline(copy)
+            copy = after
+        _tile(sch, rv, copy, (narrow.vector, narrow.row, narrow.grouped), self)
+        for pack in (streamed, *others):
+            finish_copy(sch, pack)
 
 
 def _is_known(sch: Schedule, buffer: Buffer) -> bool:
@@ -159,13 +241,11 @@ def _is_known(sch: Schedule, buffer: Buffer) -> bool:
     return any(fn.buffer_map.get(fn.params[int(k)]) is buffer for k in fn.get_attr(KNOWN, ()))
 
 
-def _grouped(
-    sch: Schedule, block: Block, loops: dict[Var, Any], one: Factor, other: Factor
-) -> Var | None:
+def _grouped(view: View, one: Factor, other: Factor) -> Var | None:
     """The reduce axis to take in groups: the longest that alone indexes both factors."""
     best, most = None, 0
-    for axis in block.iter_vars:
-        extent = extent_of(sch, loops[axis.var])
+    for axis in view.block.iter_vars:
+        extent = view.extents[axis.var]
         fits = axis.is_reduce and one.is_alone(axis.var) and other.is_alone(axis.var)
         if fits and extent is not None and extent > most:
             best, most = axis.var, extent
@@ -184,18 +264,17 @@ def _tile(
     rv: Any,
     copy: Any,
     axes: tuple[Var, Var, Var],
-    way: Way,
-    shape: tuple[int, int, int],
+    plan: LowPrecision,
 ) -> None:
     """Sum up tiles of rows x vectors in registers, and write each once."""
     vector, row, grouped = axes
-    height, vectors, lanes = shape
+    height, vectors, lanes = plan.rows, plan.vectors, plan.lanes
     block = sch.get(rv)
     loops = dict(zip((a.var.name for a in block.iter_vars), sch.get_loops(rv)))
     kinds = {a.var.name: a.iter_type for a in block.iter_vars}
     jo, jv, ji = (loops.pop(f"{vector.name}_{k}") for k in range(3))
     ko = loops.pop(f"{grouped.name}_0")
-    inner = [ji, loops.pop(f"{grouped.name}_1")] if way.group > 1 else [ji]
+    inner = [ji, loops.pop(f"{grouped.name}_1")] if plan.group > 1 else [ji]
     columns = extent_of(sch, sch.get_loops(copy)[-1])
     line = loops.pop(row.name)
     rows = extent_of(sch, line)
@@ -209,8 +288,8 @@ def _tile(
     unroll_short(sch, sch.get_loops(start)[-3:-1])
     sch.vectorize(sch.get_loops(start)[-1])
     unroll_short(sch, [ii, jv])
-    if way.group > 1:
-        sch.tensorize(ji, dot_intrin(lanes, way.broadcast, way.streamed))
+    if plan.group > 1:
+        sch.tensorize(ji, dot_intrin(lanes, plan.broadcast, plan.streamed))
     else:
         sch.vectorize(ji)
     *tile, last = loops_inside(sch, copy, io)

@@ -25,6 +25,9 @@ _AHEAD = 4096
 # What two panels, the one that is read and the next, may take of the second cache: larger ones
 # find their place taken when they are read.
 _OF_L2 = 1 / 8
+# What a constant may take of the second cache to be there after its first use in a call: asking for
+# it in each one is a fifth of a small tile's time.
+_OF_L2_KEPT = 1 / 16
 
 
 class Operand(NamedTuple):
@@ -71,22 +74,40 @@ def constant_panels(operand: Operand, axis: Var, width: int) -> ConstantLayout:
     return ConstantLayout(operand.buffer, to_panels(operand, axis, width), pack)
 
 
-def ask_for_panels(sch: Schedule, reduce: Sequence[Any], constant: Buffer, cpu: CpuModel) -> None:
-    """Ask for the panels of a constant before tiles read them: it comes from memory once in a call,
-    unless the first cache holds it.
+class Ahead(NamedTuple):
+    """What to ask of memory before tiles read it: it comes from there once in a call.
 
-    reduce    the loops of the sums, whose innermost rolled one reads a run of a panel
-    constant  [panel, ..., place in the panel]
+    elements  how far before they are read; 0: nothing is asked for
+    panel     the size of a panel, whose reading asks for the next one; 0: it does not
+    """
+
+    elements: int = 0
+    panel: int = 0
+
+
+def ahead_of(constant: Buffer, cpu: CpuModel) -> Ahead:
+    """What to ask for of a constant [panel, ..., place in the panel]: nothing if a cache
+    keeps it.
     """
     size = constant.dtype.bits // 8
     count, *inside = (n.value if isinstance(n, IntImm) else 1 for n in constant.shape)
     panel = math.prod(inside)
+    if count * panel * size <= max(cpu.l1_bytes, cpu.l2_bytes * _OF_L2_KEPT):
+        return Ahead()
+    spread = count > 1 and 2 * panel * size <= cpu.l2_bytes * _OF_L2
+    return Ahead(_AHEAD // size, panel if spread else 0)
+
+
+def ask_for_panels(sch: Schedule, reduce: Sequence[Any], ahead: Ahead) -> None:
+    """Ask in the innermost rolled one of the loops `reduce` of the sums, which reads a run of a
+    panel.
+    """
     rolled = [x for x in reduce if sch.get(x).kind == ForKind.SERIAL]
-    if not rolled or count * panel * size <= cpu.l1_bytes:
+    if not rolled or not ahead.elements:
         return
-    sch.annotate(rolled[-1], PREFETCH, _AHEAD // size)
-    if count > 1 and 2 * panel * size <= cpu.l2_bytes * _OF_L2:
-        sch.annotate(rolled[-1], PREFETCH_PANEL, panel)
+    sch.annotate(rolled[-1], PREFETCH, ahead.elements)
+    if ahead.panel:
+        sch.annotate(rolled[-1], PREFETCH_PANEL, ahead.panel)
 
 
 def pack_panels(

@@ -12,18 +12,18 @@ Loops are put into the order in which the largest operand lies in memory.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....base import CpuModel
-from ....ir import IntImm, Mul, Node, PrimExpr, Var, children, descend, walk
-from ...stmt import Block, Buffer, BufferLoad, BufferStore
+from ...stmt import Block
 from ...transform import PARTITION_HINT
-from ..facts import BlockKind, facts_of
+from ..facts import BlockKind
 from ..reducer import match_reducer
-from ..schedule import Schedule
-from ..state import addends
-from .queries import extent_of, loops_of
+from .memory_order import Order, is_plain, largest_operand, run_length
+from .plan import Plan
+from .view import View
 
 # A partial result is of about this many elements: so few that rounding errors stay small, so many
 # that combining the results costs nothing.
@@ -36,280 +36,220 @@ _LONG = 64
 _IN_REGISTERS = 8
 
 
-def schedule_reduction(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Loops for the reduction in block `rv`. False if it is none whose accesses are plain."""
-    block: Block = sch.get(rv)
-    loops = loops_of(sch, rv)
-    if loops is None or facts_of(sch.state, block).kind is not BlockKind.REDUCTION:
-        return False
-    operand = largest_operand(block)
-    if operand is None:
-        return False
-    if not _is_plain(operand, block):
-        return _begin_before(sch, rv, loops)
-    order = memory_order(operand, block)
-    spatial = [a.var for a in block.iter_vars if a.is_spatial]
-    reduce = [a.var for a in block.iter_vars if a.is_reduce]
-    if not reduce or not order:
-        return False
-    spatial.sort(key=lambda v: order.get(v, -1))
-    reduce.sort(key=lambda v: order.get(v, -1))
-    last = max(order, key=lambda v: order[v])
-    if last in reduce:
-        _along_rows(sch, rv, loops, spatial, reduce)
-    else:
-        _across_rows(sch, rv, loops, spatial, reduce, operand, cpu)
-    return True
-
-
-def _begin_before(sch: Schedule, rv: Any, loops: dict[Var, Any]) -> bool:
-    """Start the results before the loops over what is reduced, if these are long: a condition that
-    asks for the first iteration keeps LLVM from making vectors of them.
+@dataclass(frozen=True)
+class Begin(Plan):
+    """Results are started before the loops over what is reduced: a condition that asks for the
+    first iteration keeps LLVM from making vectors of them.
     """
-    block: Block = sch.get(rv)
-    spatial = [loops[a.var] for a in block.iter_vars if a.is_spatial]
-    reduce = [loops[a.var] for a in block.iter_vars if a.is_reduce]
-    steps = math.prod(extent_of(sch, loop) or _LONG for loop in reduce)
-    if not reduce or steps < _LONG:
-        return False
-    sch.reorder(*spatial, *reduce)
-    sch.decompose_reduction(rv, reduce[0])
-    return True
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Begin | None:
+        operand = largest_operand(view.block)
+        fits = operand is not None and not is_plain(operand, view.block)
+        plan = cls()
+        if not fits or plan.wrong(view) is not None:
+            return None
+        reduce = [view.extents[a.var] for a in view.block.iter_vars if a.is_reduce]
+        return plan if math.prod(n or _LONG for n in reduce) >= _LONG else None
+
+    def wrong(self, view: View) -> str | None:
+        return _wrong(view)
+
+    def apply(self, view: View) -> None:
+        sch, loops = view.sch, view.by_axis
+        assert loops is not None
+        spatial = [loops[a.var] for a in view.block.iter_vars if a.is_spatial]
+        reduce = [loops[a.var] for a in view.block.iter_vars if a.is_reduce]
+        sch.reorder(*spatial, *reduce)
+        sch.decompose_reduction(view.rv, reduce[0])
 
 
-# -- what lies where -------------------------------------------------------------------------------
+@dataclass(frozen=True)
+class Rows(Plan):
+    """Along rows: the loops over what is reduced are innermost, those that are one run of memory
+    become one.
 
-
-def largest_operand(block: Block) -> BufferLoad | None:
-    """The load with most dimensions of what the block does not write itself."""
-    own = {r.buffer.data for r in block.writes}
-    best: BufferLoad | None = None
-    for n in walk(block.body):
-        if isinstance(n, BufferLoad) and n.buffer.data not in own:
-            if best is None or len(n.indices) > len(best.indices):
-                best = n
-    return best
-
-
-def memory_order(load: BufferLoad, block: Block) -> dict[Var, int]:
-    """The dimension of the load in which each axis of the block moves; within a dimension, axes
-    that take larger steps come first.
+    part  elements whose results are partial ones, which are combined at the end; 0: no such parts
     """
-    axes = {a.var for a in block.iter_vars}
-    order: dict[Var, int] = {}
-    for index in load.indices:
-        inside = [v for v in walk(index) if isinstance(v, Var) and v in axes]
-        for v in sorted(inside, key=lambda v: -_step(index, v)):
-            order[v] = len(order)
-    return order
+
+    part: int = 0
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Rows | None:
+        order = view.order
+        if order is None or order.last in order.spatial:
+            return None
+        plan = cls(_PART)
+        return plan if plan.wrong(view) is None else cls()
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for part in (0, _PART // 4, _PART, 4 * _PART):
+            plan = Rows(part)
+            if plan != self and plan.wrong(view) is None:
+                yield plan
+
+    def simpler(self) -> Rows | None:
+        return Rows() if self.part else None
+
+    def wrong(self, view: View) -> str | None:
+        order = view.order
+        if order is None or order.last in order.spatial:
+            return _wrong(view) or "what is reduced does not lie along rows"
+        if not self.part:
+            return None
+        if _run_of(view, order) < len(order.reduce) or not _may_be_parted(view.block):
+            return "parts are of rows that are one run of memory, and are combined in any order"
+        if _parts([view.extents[v] for v in order.reduce], self.part) is None:
+            return f"there are not several parts of about {self.part} elements without a rest"
+        return None
+
+    def apply(self, view: View) -> None:
+        sch, rv = view.sch, view.rv
+        order: Any = view.order
+        loops: Any = view.by_axis
+        count = _run_of(view, order)
+        reduce = [loops[v] for v in order.reduce]
+        sch.reorder(*(loops[v] for v in order.spatial), *reduce)
+        run = reduce[len(reduce) - count :]
+        parts = _parts([view.extents[v] for v in order.reduce], self.part) if self.part else None
+        if parts is not None:
+            k, factor = parts
+            over, within = run[:k], run[k:]
+            if factor > 1:
+                first, second = sch.split(run[k - 1], [None, factor])
+                over, within = [*run[: k - 1], first], [second, *within]
+            sch.fuse(*within)
+            partial = sch.rfactor(sch.fuse(*over), 0)
+            sch.decompose_reduction(partial, sch.get_loops(partial)[-1])
+            sch.decompose_reduction(rv, sch.get_loops(rv)[-1])
+            return
+        inner = sch.fuse(*run)
+        sch.decompose_reduction(rv, reduce[0] if count < len(reduce) else inner)
 
 
-def _step(index: PrimExpr, var: Var) -> int:
-    """The constant factor of `var` in a sum; 1 if there is none to be seen."""
-    for e in addends(index):
-        if isinstance(e, Mul) and e.a is var and isinstance(e.b, IntImm):
-            return e.b.value
-    return 1
+@dataclass(frozen=True)
+class Columns(Plan):
+    """Across rows: a tile of results is kept while all rows are read.
 
-
-def _is_plain(load: BufferLoad, block: Block) -> bool:
-    """Whether each axis moves in one dimension at most, and the last dimension has one axis alone:
-    no windows that slide.
+    tile   elements of a tile at most; 0: a row of results stays in registers
+    steps  rows that are taken at once; 0: one
     """
-    axes = {a.var for a in block.iter_vars}
-    seen: set[Var] = set()
-    for index in load.indices:
-        inside = {v for v in walk(index) if isinstance(v, Var) and v in axes}
-        if inside & seen:
-            return False
-        seen |= inside
-    return bool(load.indices) and load.indices[-1] in axes
 
+    tile: int = 0
+    steps: int = 0
 
-def run_length(sch: Schedule, block: Block, loops: dict[Var, Any], axes: Sequence[Var]) -> int:
-    """How many of the axes, counted from the last, are one run of elements in all that the block
-    touches, so that their loops can be fused without divisions; at least 1.
-    """
-    places: list[tuple[Buffer, tuple[PrimExpr, ...]]] = [
-        (n.buffer, n.indices) for n in walk(block.body) if isinstance(n, (BufferLoad, BufferStore))
-    ]
-    elsewhere = _outside_accesses(block)
-    count = 1
-    while count < len(axes):
-        outer, inner = axes[-count - 1], axes[-count]
-        if outer in elsewhere or inner in elsewhere:
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Columns | None:
+        order = view.order
+        if order is None or order.last not in order.spatial:
+            return None
+        bits = order.operand.buffer.dtype.bits
+        near = cls()
+        width = view.extents[order.tail[-1]] if order.tail else None
+        if near.wrong(view) is None and width is not None:
+            if width <= _IN_REGISTERS * cpu.lanes(bits):
+                return near
+        # A quarter of the first-level cache, of whole rows of the last axes.
+        plan = cls(max(1, cpu.l1_bytes * 8 // bits // 4), _STEP)
+        return plan if plan.wrong(view) is None else replace(plan, steps=0)
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for tile in {0, max(1, self.tile // 4), self.tile, self.tile * 4}:
+            for steps in (0, 2, _STEP, 8):
+                plan = Columns(tile, steps)
+                if plan != self and plan.wrong(view) is None:
+                    yield plan
+
+    def wrong(self, view: View) -> str | None:
+        order = view.order
+        if order is None or order.last not in order.spatial:
+            return _wrong(view) or "what is reduced lies along rows"
+        single = len(view.block.writes) == 1
+        if not self.tile:
+            known = order.tail and view.extents[order.tail[-1]] is not None
+            if self.steps or len(order.tail) != 1 or not single or not known:
+                return "results in registers are one row of a known size, of one result"
+            return None
+        rows = view.extents[order.reduce[-1]]
+        if self.steps and (self.steps == 1 or not single or rows is None or rows % self.steps):
+            return f"{self.steps} rows at once, of one result, leave a rest of {rows or 'unknown'}"
+        return None
+
+    def apply(self, view: View) -> None:
+        sch = view.sch
+        order: Any = view.order
+        loops = dict(view.by_axis or {})
+        tail, spatial = order.tail, order.spatial
+        reduce = [loops[v] for v in order.reduce]
+        if not self.tile:
+            outer = [loops[v] for v in spatial if v is not tail[-1]]
+            sch.reorder(*outer, *reduce, loops[tail[-1]])
+            sch.decompose_reduction(view.rv, reduce[0])
+            return
+        room = self.tile
+        tile: list[Any] = []
+        hints: list[Any] = []
+        for v in reversed(tail):
+            extent = view.extents[v]
+            if extent is not None and extent <= room:
+                tile.insert(0, loops[v])
+                room //= max(extent, 1)
+                continue
+            if room > 1:
+                over, within = sch.split(loops[v], [None, room])
+                loops[v] = over
+                tile.insert(0, within)
+                if extent is None or extent % room:
+                    hints.append(over)
             break
-        if extent_of(sch, loops[outer]) is None or not all(
-            _are_neighbours(b, indices, outer, inner, extent_of(sch, loops[inner]))
-            for b, indices in places
-        ):
-            break
-        count += 1
-    return count
+        inside = {id(t) for t in tile}
+        outer = [loops[v] for v in spatial if id(loops[v]) not in inside]
+        *slow, fast = reduce
+        if self.steps:
+            fast, step = sch.split(fast, [None, self.steps])
+            sch.reorder(*outer, *slow, fast, *tile, step)
+            sch.unroll(step)
+        else:
+            sch.reorder(*outer, *slow, fast, *tile)
+        sch.decompose_reduction(view.rv, slow[0] if slow else fast)
+        for loop in hints:
+            sch.annotate(loop, PARTITION_HINT, True)
 
 
-def fuse_run(sch: Schedule, rv: Any, loops: Sequence[Any]) -> None:
-    """Make the innermost of these loops around a block one, as far as they are one run."""
-    block: Block = sch.get(rv)
-    values = dict(zip(sch.state.realize(block).iter_values, block.iter_vars))
-    by_axis = {values[sch.get(x).loop_var].var: x for x in loops if sch.get(x).loop_var in values}
-    run = run_length(sch, block, by_axis, list(by_axis))
-    if run > 1 and list(by_axis.values())[-run:] == list(loops[-run:]):
-        sch.fuse(*loops[-run:])
+# -- what is reduced -------------------------------------------------------------------------------
 
 
-def _outside_accesses(block: Block) -> set[Any]:
-    """The variables that the block uses in other ways than as indices."""
-
-    def below(n: Node) -> Sequence[Node]:
-        if isinstance(n, BufferStore):
-            return (n.value,)
-        return () if isinstance(n, BufferLoad) else children(n)
-
-    body: Node = block.body
-    return {n for n in descend(body, below, once=id) if isinstance(n, Var)}
+def _wrong(view: View) -> str | None:
+    """Why a block cannot be scheduled as a reduction."""
+    if view.by_axis is None or view.facts.kind is not BlockKind.REDUCTION:
+        return "it is no reduction over loops of an axis each"
+    if not any(a.is_reduce for a in view.block.iter_vars):
+        return "no axis of it is reduced"
+    return None
 
 
-def _are_neighbours(
-    buffer: Buffer, indices: tuple[PrimExpr, ...], outer: Var, inner: Var, extent: int | None
-) -> bool:
-    """Whether ``outer * extent + inner`` moves through neighbours in memory, or not at all."""
-    using = [k for k, i in enumerate(indices) if any(v is outer or v is inner for v in walk(i))]
-    if not using:
-        return True
-    if len(using) != 2 or buffer.strides or extent is None:
-        return False
-    first, second = using
-    size = buffer.shape[second]
-    return (
-        second == first + 1
-        and indices[first] is outer
-        and indices[second] is inner
-        and isinstance(size, IntImm)
-        and size.value == extent
-    )
+def _run_of(view: View, order: Order) -> int:
+    """How many of the reduced axes, counted from the last, are one run of memory."""
+    assert view.by_axis is not None
+    return run_length(view.sch, view.block, view.by_axis, order.reduce)
 
 
-# -- along rows ------------------------------------------------------------------------------------
-
-
-def _along_rows(
-    sch: Schedule,
-    rv: Any,
-    loops: dict[Var, Any],
-    spatial: list[Var],
-    reduce: list[Var],
-) -> None:
-    block: Block = sch.get(rv)
-    sch.reorder(*(loops[v] for v in [*spatial, *reduce]))
-    start = len(reduce) - run_length(sch, block, loops, reduce)
-    run = [loops[v] for v in reduce[start:]]
-    if start == 0 and _may_be_parted(sch, rv) and (parts := _parts(sch, run)) is not None:
-        over, within = parts
-        sch.fuse(*within)
-        partial = sch.rfactor(sch.fuse(*over), 0)
-        sch.decompose_reduction(partial, sch.get_loops(partial)[-1])
-        sch.decompose_reduction(rv, sch.get_loops(rv)[-1])
-        return
-    inner = sch.fuse(*run)
-    sch.decompose_reduction(rv, loops[reduce[0]] if start else inner)
-
-
-def _may_be_parted(sch: Schedule, rv: Any) -> bool:
-    reducer = match_reducer(sch.get(rv))
+def _may_be_parted(block: Block) -> bool:
+    reducer = match_reducer(block)
     return reducer is not None and reducer.commutative
 
 
-def _parts(sch: Schedule, run: list[Any]) -> tuple[list[Any], list[Any]] | None:
-    """The loops over parts and those inside a part of at most `_PART` elements; None if all is
-    little, or if there are no such parts of a good size.
-
-    A part consists of whole inner loops and of one loop that it divides without a rest: so that its
-    elements are found without divisions.
+def _parts(extents: Sequence[int | None], size: int) -> tuple[int, int] | None:
+    """(k, factor): parts of at most `size` elements consist of the loops from `k` on and of
+    `factor` steps of the one before, which it divides: so that elements are found without
+    divisions. None if all is little, or if there are no such parts of a good size.
     """
-    extents: list[int] = []
-    for loop in run:
-        extent = extent_of(sch, loop)
-        if extent is None:
-            return None
-        extents.append(extent)
-    if math.prod(extents) < 4 * _PART:
+    known = [n for n in extents if n is not None]
+    if len(known) < len(extents) or math.prod(known) < 4 * size:
         return None
-    size, k = 1, len(run)
-    while k and size * extents[k - 1] <= _PART:
+    whole, k = 1, len(known)
+    while k and whole * known[k - 1] <= size:
         k -= 1
-        size *= extents[k]
-    extent = extents[k - 1]
-    factor = next(n for n in range(_PART // size, 0, -1) if extent % n == 0)
-    if size * factor < _PART // 16:
-        return None
-    if factor == 1:
-        return run[:k], run[k:]
-    over, within = sch.split(run[k - 1], [None, factor])
-    return [*run[: k - 1], over], [within, *run[k:]]
-
-
-# -- across rows -----------------------------------------------------------------------------------
-
-
-def _across_rows(
-    sch: Schedule,
-    rv: Any,
-    loops: dict[Var, Any],
-    spatial: list[Var],
-    reduce: list[Var],
-    operand: BufferLoad,
-    cpu: CpuModel,
-) -> None:
-    bits = operand.buffer.dtype.bits
-    tail = _tail(spatial, operand)
-    extents = [extent_of(sch, loops[v]) for v in tail]
-    registers = _IN_REGISTERS * cpu.lanes(bits)
-    width = extents[-1]
-    block: Block = sch.get(rv)
-    simple = len(block.writes) == 1
-    if simple and width is not None and width <= registers and len(tail) == 1:
-        outer = [loops[v] for v in spatial if v is not tail[-1]]
-        sch.reorder(*outer, *(loops[v] for v in reduce), loops[tail[-1]])
-        sch.decompose_reduction(rv, loops[reduce[0]])
-        return
-    # A tile of a quarter of the first-level cache, of whole rows of the last axes.
-    room = max(1, cpu.l1_bytes * 8 // bits // 4)
-    tile: list[Any] = []
-    hints: list[Any] = []
-    for v in reversed(tail):
-        extent = extent_of(sch, loops[v])
-        if extent is not None and extent <= room:
-            tile.insert(0, loops[v])
-            room //= max(extent, 1)
-            continue
-        if room > 1:
-            over, within = sch.split(loops[v], [None, room])
-            loops[v] = over
-            tile.insert(0, within)
-            if extent is None or extent % room:
-                hints.append(over)
-        break
-    inside = {id(t) for t in tile}
-    outer = [loops[v] for v in spatial if id(loops[v]) not in inside]
-    *slow, fast = [loops[v] for v in reduce]
-    rows = extent_of(sch, fast)
-    if simple and rows is not None and rows % _STEP == 0:
-        fast, step = sch.split(fast, [None, _STEP])
-        sch.reorder(*outer, *slow, fast, *tile, step)
-        sch.unroll(step)
-    else:
-        sch.reorder(*outer, *slow, fast, *tile)
-    sch.decompose_reduction(rv, slow[0] if slow else fast)
-    for loop in hints:
-        sch.annotate(loop, PARTITION_HINT, True)
-
-
-def _tail(spatial: list[Var], operand: BufferLoad) -> list[Var]:
-    """The spatial axes that the last dimensions of the operand are, in order."""
-    tail: list[Var] = []
-    for index in reversed(operand.indices):
-        if not isinstance(index, Var) or index not in spatial:
-            break
-        tail.insert(0, index)
-    return tail
+        whole *= known[k]
+    factor = next(n for n in range(size // whole, 0, -1) if known[k - 1] % n == 0)
+    return None if whole * factor < size // 16 else (k, factor)

@@ -16,58 +16,118 @@ The loop over j is left to LLVM's vectoriser, which also makes the tail.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....base import CpuModel
-from ..schedule import Schedule
-from .contraction import partition_tails, plan_of
+from .contraction import partition_tails
+from .cost import Cost, Demand, predict
+from .plan import Plan
 from .queries import extent_of
+from .view import View
 
 _MOST_ROWS = 4
 _RUNS = 8
 _PARTS = 2  # of the matrix for each core
+_TYPICAL = 1024
 
 
-def schedule_streaming(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Apply the rule to a contraction with at most four rows whose matrix is large, or of a width
-    that is known only later. False if the block is none.
+@dataclass(frozen=True)
+class Streaming(Plan):
+    """Blocks of `width` columns, `runs` rows of the matrix side by side.
+
+    parts  of the matrix's rows that are summed apart; 0: all together
     """
-    plan = plan_of(sch, rv, cpu, ragged=True)
-    if plan is None or plan.rows is None or plan.rows > _MOST_ROWS:
-        return False
-    c, rows, columns, last = plan.contraction, plan.rows, plan.columns, plan.depths[-1]
-    if not (c.unit and c.streamed.is_plain):
-        return False
-    steps = _RUNS // (1 if rows == 1 else 2 if rows == 2 else 4)
-    if last is not None and last < steps:
-        return False
-    size = plan.streamed_bytes()
-    if columns is not None and size is not None and size <= cpu.l2_bytes:
-        return False
-    width = cpu.l2_bytes // (4 * c.streamed.bytes * rows)
-    if columns is not None:
-        blocks = -(-columns // width)
-        width = min(columns, -(-columns // (blocks * plan.lanes)) * plan.lanes)
-    block, outer = rv, plan.outer
-    units = [x for x in outer if extent_of(sch, x) == 1]
-    *around, deepest = plan.reduce
-    column, row = plan.column, [] if plan.row is None else [plan.row]
-    parts = _PARTS * cpu.cores
-    few = cpu.cores > 1 and columns is not None and columns < cpu.cores * width
-    alone = units == outer and not around
-    if few and alone and last is not None and last % (parts * steps) == 0:
-        sch.reorder(*units, deepest, column, *row)
-        block = sch.rfactor(sch.split(deepest, [parts, None])[0], 0)
-        *units, part, deepest, column = sch.get_loops(block)[: len(units) + 3]
-        row = sch.get_loops(block)[len(units) + 3 :]
-        outer = [*units, part]
-        sch.decompose_reduction(rv, sch.get_loops(rv)[0])
-    jo, ji = sch.split(column, [None, width])
-    ko, ki = sch.split(deepest, [None, steps])
-    inner = [ji, *row]
-    sch.reorder(*outer, jo, *around, ko, *inner, ki)
-    sch.decompose_reduction(block, [*around, ko][0])
-    for loop in (ki, *inner[1:]):
-        sch.unroll(loop)
-    partition_tails(sch, (jo, columns, width), (ko, last, steps))
-    return True
+
+    width: int
+    runs: int
+    parts: int = 0
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Streaming | None:
+        p = view.product
+        if p is None or not p.is_tiled(view.steps) or p.rows is None or p.rows > _MOST_ROWS:
+            return None
+        c, rows, columns, last = p.contraction, p.rows, p.columns, p.depths[-1]
+        if not (c.unit and c.streamed.is_plain):
+            return None
+        runs = _RUNS // (1 if rows == 1 else 2 if rows == 2 else 4)
+        if last is not None and last < runs:
+            return None
+        size = p.streamed_bytes()
+        if columns is not None and size is not None and size <= cpu.l2_bytes:
+            return None
+        lanes = cpu.lanes(view.block.writes[0].buffer.dtype.bits)
+        width = cpu.l2_bytes // (4 * c.streamed.bytes * rows)
+        if columns is not None:
+            blocks = -(-columns // width)
+            width = min(columns, -(-columns // (blocks * lanes)) * lanes)
+        plan = cls(width, runs)
+        parted = replace(plan, parts=_PARTS * cpu.cores)
+        few = cpu.cores > 1 and columns is not None and columns < cpu.cores * width
+        return parted if few and parted.wrong(view) is None else plan
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for width in {max(1, self.width // 2), self.width, self.width * 2}:
+            for runs in (1, 2, 4, 8):
+                for parts in (0, cpu.cores, _PARTS * cpu.cores):
+                    plan = Streaming(width, runs, parts)
+                    if plan != self and parts != 1 and plan.wrong(view) is None:
+                        yield plan
+
+    def simpler(self) -> Streaming | None:
+        return replace(self, parts=0) if self.parts else None
+
+    def wrong(self, view: View) -> str | None:
+        p = view.product
+        if p is None or not (p.contraction.unit and p.contraction.streamed.is_plain):
+            return "it sums no products with a matrix whose columns lie side by side"
+        if p.rows is None or p.rows > 4 * _MOST_ROWS:
+            return f"it is for few rows, and there are {p.rows or 'unknown many'}"
+        if p.columns is not None and self.width > p.columns:
+            return f"blocks of {self.width} columns, and there are {p.columns}"
+        last = p.depths[-1]
+        if last is not None and self.runs > last:
+            return f"{self.runs} rows side by side, and there are {last}"
+        if self.parts:
+            units = all(extent_of(view.sch, loop) == 1 for loop in p.outer)
+            if not units or len(p.reduce) > 1 or last is None or last % (self.parts * self.runs):
+                return f"{self.parts} parts of {self.runs} rows each do not make one product"
+        return None
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        p: Any = view.product
+        columns, depth = (n or _TYPICAL for n in (p.columns, p.depth))
+        size = p.contraction.streamed.bytes
+        matrix, sums = columns * depth * size * p.times, columns * p.rows * size
+        vectors = matrix / size / cpu.lanes(8 * size)
+        # Each step reads its runs and reads and writes the sums.
+        cycles = vectors * (0.5 + p.rows * max(0.5, 2 / self.runs))
+        traffic = (
+            (matrix, matrix),
+            (2 * sums * depth / self.runs * p.times, self.width * p.rows * size),
+        )
+        parts = max(1, self.parts) * -(-columns // self.width) * p.times
+        return predict(Demand(cycles, traffic, parts), cpu)
+
+    def apply(self, view: View) -> None:
+        sch, block = view.sch, view.rv
+        p: Any = view.product
+        outer, column, row = p.outer, p.column, [] if p.row is None else [p.row]
+        *around, deepest = p.reduce
+        if self.parts:
+            sch.reorder(*outer, deepest, column, *row)
+            count = len(outer)
+            block = sch.rfactor(sch.split(deepest, [self.parts, None])[0], 0)
+            *outer, deepest, column = sch.get_loops(block)[: count + 3]
+            row = sch.get_loops(block)[count + 3 :]
+            sch.decompose_reduction(view.rv, sch.get_loops(view.rv)[0])
+        jo, ji = sch.split(column, [None, self.width])
+        ko, ki = sch.split(deepest, [None, self.runs])
+        inner = [ji, *row]
+        sch.reorder(*outer, jo, *around, ko, *inner, ki)
+        sch.decompose_reduction(block, [*around, ko][0])
+        for loop in (ki, *inner[1:]):
+            sch.unroll(loop)
+        partition_tails(sch, (jo, p.columns, self.width), (ko, p.depths[-1], self.runs))

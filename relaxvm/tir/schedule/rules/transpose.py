@@ -4,15 +4,17 @@
 
 A tile is a few cache lines of either buffer, so that each line is used up while it is in cache. In
 a plain copy the tile is transposed in registers: vectors are loaded along one axis, exchanged by
-shuffles, and stored along the other. Rows and columns that are left over are copied one by one.
+shuffles, and stored along the other. Rows and columns that are left over are parts of squares.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ....base import CpuModel, DataType
-from ....ir import Map, PrimExpr, Ramp, Range, Shuffle, Var, const, walk
+from ....ir import Map, PrimExpr, Ramp, Range, Shuffle, Var, const
 from ...stmt import (
     Block,
     BlockRealize,
@@ -29,98 +31,141 @@ from ...stmt import (
     seq,
 )
 from ...transform import PARTITION_HINT
-from ..facts import facts_of
 from ..intrin import register_builtin
 from ..schedule import Schedule
-from .queries import extent_of, is_copy, loops_of
+from .plan import Plan
+from .queries import extent_of, is_copy
+from .view import View
 
 
-def schedule_transpose(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
-    """Tile the copy in block `rv`. False if all it reads lies as what it writes."""
-    block: Block = sch.get(rv)
-    store = block.body
-    loops = loops_of(sch, rv)
-    if not isinstance(store, BufferStore) or loops is None:
-        return False
-    if not facts_of(sch.state, block).elementwise or not store.indices:
-        return False
-    along: Any = store.indices[-1]
-    across = _other_axis(store, loops)
-    if across is None or along not in loops:
-        return False
-    # All rows of a square must fit the registers, with room for exchanging them.
-    lanes = min(cpu.lanes(store.buffer.dtype.bits), cpu.vector_registers // 2)
-    rows, columns = extent_of(sch, loops[across]), extent_of(sch, loops[along])
-    tile = max(2, cpu.line_bytes * 8 // store.buffer.dtype.bits)
-    if (rows is not None and rows < lanes) or (columns is not None and columns < lanes):
-        return False
-    others = [loop for v, loop in loops.items() if v is not across and v is not along]
-    if lanes > 1 and is_copy(store) and rows is not None and columns is not None:
-        sch.reorder(*others, loops[across], loops[along])
-        row, column = _whole_squares(sch, rv, rows, columns, lanes)
-        high, wide = (tile if n // lanes * lanes % tile == 0 else lanes for n in (rows, columns))
-        ro, ri, r = sch.split(row, [None, high // lanes, lanes])
-        wo, wi, w = sch.split(column, [None, wide // lanes, lanes])
-        sch.reorder(ro, wo, ri, wi, r, w)
-        sch.tensorize(r, _intrinsic(store, across, lanes))
-        sch.unroll(ri)
-        sch.unroll(wi)
-        return True
-    ro, r = sch.split(loops[across], [None, tile])
-    wo, w = sch.split(loops[along], [None, tile])
-    sch.reorder(*others, ro, wo, r, w)
-    for loop, extent in ((ro, rows), (wo, columns)):
-        if extent is None or extent % tile:
-            sch.annotate(loop, PARTITION_HINT, True)
-    return True
+@dataclass(frozen=True)
+class Transpose(Plan):
+    """Tiles of `rows` x `columns`.
 
-
-def _other_axis(store: BufferStore, loops: dict[Var, Any]) -> Any:
-    """The axis along which the largest operand lies in memory, if it is not that of the result and
-    both move both.
+    lanes  squares of so many are transposed in registers; 0: none are
     """
-    along = store.indices[-1]
-    axis = None
-    most = 1
-    for load in (n for n in walk(store.value) if isinstance(n, BufferLoad)):
-        if len(load.indices) > most and load.indices[-1] in loops and along in load.indices[:-1]:
-            axis, most = load.indices[-1], len(load.indices)
-    return axis if axis in store.indices[:-1] else None
+
+    rows: int
+    columns: int
+    lanes: int = 0
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Transpose | None:
+        axes = view.transposed
+        if axes is None:
+            return None
+        store: Any = view.block.body
+        lanes, tile = squares_of(store.buffer, cpu)
+        sizes = [view.extents[v] for v in axes]
+        if any(n is not None and n < lanes for n in sizes):
+            return None
+        if lanes == 1 or not is_copy(store) or None in sizes:
+            return cls(tile, tile)
+        return cls(tile, tile, lanes)
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for lanes in {0, self.lanes}:
+            for rows in {max(1, self.rows // 2), self.rows, self.rows * 2}:
+                for columns in {max(1, self.columns // 2), self.columns, self.columns * 2}:
+                    plan = Transpose(rows, columns, lanes)
+                    if plan != self and plan.wrong(view) is None:
+                        yield plan
+
+    def wrong(self, view: View) -> str | None:
+        axes = view.transposed
+        if axes is None:
+            return "all it reads lies as what it writes"
+        sizes = [view.extents[v] for v in axes]
+        lanes = self.lanes
+        if lanes and (lanes == 1 or lanes & (lanes - 1) or not is_copy(view.block.body)):
+            return f"squares of {lanes} are for plain copies, and powers of two from 2 on"
+        for what, size, most in zip(("rows", "columns"), (self.rows, self.columns), sizes):
+            if lanes and (most is None or size % lanes):
+                return (
+                    f"tiles of {size} {what} are no squares of {lanes}, or there are unknown many"
+                )
+            if not lanes and most is not None and size > max(most, 2):
+                return f"tiles of {size} {what}, and there are {most}"
+        return None
+
+    def apply(self, view: View) -> None:
+        sch, extents = view.sch, view.extents
+        loops: Any = view.by_axis
+        axes: Any = view.transposed
+        across, along = axes
+        others = [loop for v, loop in loops.items() if v not in axes]
+        rows, columns = extents[across], extents[along]
+        if self.lanes:
+            sch.reorder(*others, loops[across], loops[along])
+            tile = self.rows, self.columns
+            copy_by_squares(sch, view.rv, loops[across], loops[along], self.lanes, tile)
+            return
+        ro, r = sch.split(loops[across], [None, self.rows])
+        wo, w = sch.split(loops[along], [None, self.columns])
+        sch.reorder(*others, ro, wo, r, w)
+        for loop, extent, size in ((ro, rows, self.rows), (wo, columns, self.columns)):
+            if extent is None or extent % size:
+                sch.annotate(loop, PARTITION_HINT, True)
 
 
-def _whole_squares(sch: Schedule, rv: Any, rows: int, columns: int, lanes: int) -> list[Any]:
-    """The two innermost loops around a block, over whole squares. What is left over of rows or
-    columns gets a nest of its own, with the short loop inside: it uses up what it touches.
+def squares_of(buffer: Buffer, cpu: CpuModel) -> tuple[int, int]:
+    """(The side of a square that is transposed in registers: all its rows must fit them, with room
+    for exchanging them; the side of a tile of cache lines.)
     """
-    for k, size in ((-2, rows), (-1, columns)):
-        if size % lanes == 0:
-            continue
-        pair = sch.get_loops(rv)[-2:]
-        loop, other = pair[k], pair[-3 - k]
-        sch.reorder(loop, other)
-        whole, rest = sch.loop_partition(loop, [size // lanes * lanes, None])
-        (rv,), (left,) = sch.get_child_blocks(whole), sch.get_child_blocks(rest)
-        if k == -1:
-            sch.reorder(sch.get_loops(rv)[-1], whole)
-        sch.reorder(sch.get_loops(left)[-1], rest)
-    return list(sch.get_loops(rv))[-2:]
+    lanes = min(cpu.lanes(buffer.dtype.bits), cpu.vector_registers // 2)
+    return lanes, max(2, cpu.line_bytes * 8 // buffer.dtype.bits)
+
+
+def copy_by_squares(
+    sch: Schedule, rv: Any, across: Any, along: Any, lanes: int, tile: tuple[int, int]
+) -> None:
+    """Let block `rv`, a plain copy, transpose squares in registers. What is left over of rows or
+    columns gets a nest of its own, of parts of squares.
+
+    across, along  the innermost two loops, of constant extent: over the axis that is last in what
+                   is read, and over the one that is last in what is written
+    lanes          the side of a square
+    tile           of how many rows and columns squares are done together, where they fit
+    """
+    for loop, other in ((across, along), (along, across)):
+        size = extent_of(sch, loop) or 0
+        if size > lanes and size % lanes:
+            sch.reorder(loop, other)
+            for part in sch.loop_partition(loop, [size // lanes * lanes, None]):
+                (block,) = sch.get_child_blocks(part)
+                inner = sch.get_loops(block)[-1]
+                pair = (part, inner) if loop is across else (inner, part)
+                copy_by_squares(sch, block, *pair, lanes, tile)
+            return
+    high, wide = (extent_of(sch, x) or 0 for x in (across, along))
+    if high * wide < 2 * lanes or 1 in (high, wide):
+        # The short loop inside: it uses up what it touches.
+        sch.reorder(*((along, across) if high < wide else (across, along)))
+        return
+    sides = [min(n, lanes) for n in (high, wide)]
+    high, wide = (t if n % t == 0 else m for n, t, m in zip((high, wide), tile, sides))
+    ro, ri, r = sch.split(across, [None, high // sides[0], sides[0]])
+    wo, wi, w = sch.split(along, [None, wide // sides[1], sides[1]])
+    sch.reorder(ro, wo, ri, wi, r, w)
+    sch.tensorize(r, _intrinsic(sch.get(rv).body, *sides))
+    sch.unroll(ri)
+    sch.unroll(wi)
 
 
 # -- transposing in registers ----------------------------------------------------------------------
 
 
-def _intrinsic(store: BufferStore, across: Var, lanes: int) -> str:
-    """The name of the intrinsic that copies ``lanes x lanes`` elements, which it registers.
-
-    across  the axis that is last in the source
+def _intrinsic(store: BufferStore, high: int, wide: int) -> str:
+    """The name of the intrinsic that copies ``high x wide`` elements, which it registers: `high` of
+    the axis that is last in the source, `wide` of the one that is last in the target.
     """
     value: Any = store.value
-    along = store.indices[-1]
+    across, along = value.indices[-1], store.indices[-1]
     source = tuple(0 if i is across else 1 if i is along else 2 for i in value.indices)
     target = tuple(0 if i is across else 1 if i is along else 2 for i in store.indices)
-    square = _Square(value.dtype, along.dtype, lanes, source, target)
+    square = _Square(value.dtype, along.dtype, high, wide, source, target)
     places = "".join(map(str, source)), "".join(map(str, target))
-    name = f"transpose_{lanes}x{lanes}_{value.dtype}_{places[0]}_{places[1]}_{along.dtype}"
+    name = f"transpose_{high}x{wide}_{value.dtype}_{places[0]}_{places[1]}_{along.dtype}"
     register_builtin(name, lambda: (_description(square), _shuffled(square)))
     return name
 
@@ -129,7 +174,7 @@ _HANDLE = DataType("handle")
 
 
 class _Square(NamedTuple):
-    """A copy of ``lanes x lanes`` elements of `dtype`; `index_dtype` is that of indices.
+    """A copy of ``high x wide`` elements of `dtype`; `index_dtype` is that of indices.
 
     source, target  what moves in each dimension of the two buffers: 0 the axis that is last in the
                     source, 1 that which is last in the target, 2 none
@@ -137,7 +182,8 @@ class _Square(NamedTuple):
 
     dtype: DataType
     index_dtype: DataType
-    lanes: int
+    high: int
+    wide: int
     source: tuple[int, ...]
     target: tuple[int, ...]
 
@@ -145,9 +191,10 @@ class _Square(NamedTuple):
         return const(n, self.index_dtype)
 
     def buffers(self) -> list[Buffer]:
+        sizes = (self.high, self.wide, 1)
         return [
             decl_buffer(
-                [self.number(1 if k == 2 else self.lanes) for k in kind],
+                [self.number(sizes[k]) for k in kind],
                 name=name,
                 dtype=str(self.dtype),
             )
@@ -170,20 +217,23 @@ def _description(square: _Square) -> PrimFunc:
     places = [*axes, zero]
     value = BufferLoad(a, tuple(places[k] for k in square.source))
     store = BufferStore(b, value, tuple(places[k] for k in square.target))
-    extent = square.number(square.lanes)
-    domain = Range.from_min_extent(zero, extent)
-    block = Block(tuple(IterVar(domain, v, "spatial") for v in axes), (), (), "copy", store)
+    extents = [square.number(n) for n in (square.high, square.wide)]
+    domains = [Range.from_min_extent(zero, n) for n in extents]
+    iters = tuple(IterVar(d, v, "spatial") for d, v in zip(domains, axes))
+    block = Block(iters, (), (), "copy", store)
     body: Stmt = BlockRealize(tuple(loops), const(True), block)
-    for loop in reversed(loops):
+    for loop, extent in zip(reversed(loops), reversed(extents)):
         body = For(loop, zero, extent, ForKind.SERIAL, body)
     return _function(buffers, body)
 
 
 def _shuffled(square: _Square) -> PrimFunc:
-    """Load rows of the source, exchange parts of them, and store columns."""
+    """Load rows of the source, exchange parts of them, and store columns. Of a part of a square,
+    rows are made longer, and columns cut off.
+    """
     buffers = a, b = square.buffers()
-    lanes, number = square.lanes, square.number
-    run = Ramp(number(0), number(1), lanes)
+    high, wide, number = square.high, square.wide, square.number
+    lanes = 1 << (max(high, wide) - 1).bit_length()
     rows: list[Any] = []
     lets: list[tuple[Var, PrimExpr]] = []
 
@@ -192,9 +242,17 @@ def _shuffled(square: _Square) -> PrimFunc:
         lets.append((var, value))
         return var
 
-    for k in range(lanes):
-        places = [run, number(k), number(0)]
-        rows.append(keep(BufferLoad(a, tuple(places[p] for p in square.source))))
+    def cut(vector: PrimExpr, count: int) -> PrimExpr:
+        """Its first `count` elements; what stands behind the end does not matter."""
+        last = vector.dtype.lanes - 1
+        numbers = tuple(const(min(k, last)) for k in range(count))
+        return vector if count == last + 1 else Shuffle((vector,), numbers)
+
+    for k in range(wide):
+        places = [Ramp(number(0), number(1), high), number(k), number(0)]
+        row = keep(BufferLoad(a, tuple(places[p] for p in square.source)))
+        rows.append(keep(cut(row, lanes)))
+    rows += rows[-1:] * (lanes - wide)
 
     def exchange(a: int, b: int, first: list[int], second: list[int]) -> None:
         pair = (rows[a], rows[b])
@@ -211,9 +269,11 @@ def _shuffled(square: _Square) -> PrimFunc:
     # Inside a group, row k ends up as the column whose number has the bits of k in reverse.
     columns = [rows[k - k % group + _reversed(k % group, group)] for k in range(lanes)]
     stores: list[Stmt] = []
-    for k in range(lanes):
-        places = [number(k), run, number(0)]
-        stores.append(BufferStore(b, columns[k], tuple(places[p] for p in square.target)))
+    for k in range(high):
+        places = [number(k), Ramp(number(0), number(1), wide), number(0)]
+        stores.append(
+            BufferStore(b, cut(columns[k], wide), tuple(places[p] for p in square.target))
+        )
     body = seq(*stores)
     for var, value in reversed(lets):
         body = LetStmt(var, value, body)

@@ -53,7 +53,7 @@ from .contraction import tile_shape
 from .convolution_shape import Convolution, block_of, match_convolution
 from .convolution_work import Sizes, Work, sizes_of
 from .injective import inline_producers
-from .panels import ask_for_panels
+from .panels import ahead_of, ask_for_panels
 from .queries import is_pointwise, loops_inside, loops_of
 
 _ROWS = 3
@@ -242,9 +242,16 @@ class _Form:
 
     def pack(self, array: np.ndarray) -> np.ndarray:
         """U of the weights."""
-        wide = np.einsum("ar,ocrs->oacs", self.matrices.weight, array.astype("float64"))
-        split = wide.reshape(-1, self.panel, *wide.shape[1:]).astype(array.dtype)
-        return np.ascontiguousarray(np.moveaxis(split, 1, -1))
+        # [r, panel, channel, s, output of the panel]
+        panels = array.reshape(-1, self.panel, *array.shape[1:])
+        rows = np.ascontiguousarray(panels.transpose(3, 0, 2, 4, 1)).astype("float64")
+        packed = np.empty((rows.shape[1], len(self.matrices.weight), *rows.shape[2:]), array.dtype)
+        for a, factors in enumerate(self.matrices.weight):
+            total = factors[0] * rows[0]
+            for factor, row in zip(factors[1:], rows[1:]):
+                total += factor * row
+            packed[:, a] = total
+        return packed
 
     def _stage(
         self,
@@ -408,7 +415,7 @@ class _Winograd(Work):
         sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, a)
         self.sum_in_tile(k, 3)
-        ask_for_panels(sch, [k, s], sch.get(rv).reads[1].buffer, self.cpu)
+        ask_for_panels(sch, [k, s], ahead_of(sch.get(rv).reads[1].buffer, self.cpu))
         self.write_tile(sums, a, lanes)
         self.finish_copy(write, ti)
         if self.wide % pixels:

@@ -65,12 +65,18 @@ def thresholded_relu(node: Any, x: Any, *, alpha: float) -> Any:
 @onnx("Shrink", since=9)
 def shrink(node: Any, x: Any, *, bias: float, lambd: float) -> Any:
     dtype = dtype_of(x)
-    below = op.where(op.less(x, const(-lambd, dtype)), op.add(x, const(bias, dtype)), _zero(x))
-    return op.where(op.greater(x, const(lambd, dtype)), op.subtract(x, const(bias, dtype)), below)
+    if not dtype.is_float:
+        wide = node.emit(op.astype(x, "float64"))
+        return op.astype(shrink(node, wide, bias=bias, lambd=lambd), dtype)
+    by, least, most = (const(v, dtype) for v in (bias, -lambd, lambd))
+    above = op.where(op.greater(x, most), op.subtract(x, by), const(0, dtype))
+    return op.where(op.less(x, least), op.add(x, by), above)
 
 
-def _zero(x: Any) -> Any:
-    return const(0, dtype_of(x))
+@onnx("Erf", since=9)
+def erf(node: Any, x: Any) -> Any:
+    dtype = dtype_of(x)
+    return op.erf(x) if dtype.is_float else op.astype(op.erf(op.astype(x, "float64")), dtype)
 
 
 @onnx("Gelu", since=20)
@@ -100,12 +106,11 @@ def log_softmax(node: Any, x: Any, *, axis: int) -> Any:
 
 @onnx("Hardmax", since=13)
 def hardmax(node: Any, x: Any, *, axis: int) -> Any:
-    axis %= len(dims_of(x))
-    depth = getattr(dims_of(x)[axis], "value", None)
-    if depth is None:
-        raise node.error("Hardmax: the length of its axis must be known")
-    hot = op.one_hot(op.argmax(x, axis), 1.0, 0.0, depth, axis)
-    return op.astype(hot, dtype_of(x))
+    size, behind = dims_of(x)[axis], -axis - 1 if axis < 0 else len(dims_of(x)) - axis - 1
+    if getattr(size, "value", None) == 0:
+        return x
+    places = op.expand_dims(op.arange(size), tuple(range(1, behind + 1)))
+    return op.astype(op.equal(op.argmax(x, axis, True), places), dtype_of(x))
 
 
 def _flat(fn: Any) -> Any:

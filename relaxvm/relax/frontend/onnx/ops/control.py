@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -10,19 +12,26 @@ import numpy as np
 
 from ..... import tir
 from .....base import FrontendError
-from .....ir import IntImm
+from .....ir import IntImm, walk
+from ....derive import elements, struct_info_lca
 from ....expr import Function, If, Tuple, Var, const
 from ....op.loops import for_each, load, loop_function, store
 from ....struct_info import (
+    SequenceStructInfo,
     ShapeStructInfo,
     StructInfo,
     TensorStructInfo,
     TupleStructInfo,
     parts,
 )
-from ....symbols import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
+from ....symbols import (
+    definable_tir_vars_in_struct_info,
+    erase_unbound,
+    tir_vars_in_struct_info,
+)
 from ..registry import onnx, op
 from ..values import ABSENT, dims_of, dtype_of, numbers, shape_expr
+from .sequence import as_info
 
 
 def _outer(graph: Any) -> Iterator[str]:
@@ -66,23 +75,36 @@ def _joined(values: Sequence[Any]) -> Any:
 
 @onnx("If")
 def if_(node: Any, condition: Any, *, then_branch: Any, else_branch: Any) -> Any:
+    if not dtype_of(condition).is_bool:
+        raise node.error(f"wanted a condition of bool, got {dtype_of(condition)}")
     known = numbers(node.graph.elements.of(condition))
     if known is not None:
         return _body(node, then_branch if known.reshape(-1)[0] else else_branch, node.scope)
     scalar = node.emit(op.reshape(condition, ()))
     builder = node.graph.builder
-    branches = []
-    for graph in (then_branch, else_branch):
-        builder.begin_scope()
-        try:
-            outputs = _body(node, graph, node.scope)
-        except BaseException:
-            builder.end_scope()
-            raise
-        if any(x is ABSENT for x in outputs):
-            builder.end_scope()
-            raise node.needs("condition, on which depends whether there is a result,", condition)
-        branches.append(builder.end_scope(_joined(outputs)))
+    wanted: list[Any] = [None] * len(then_branch.output)
+    while True:
+        branches, infos = [], []
+        for graph in (then_branch, else_branch):
+            builder.begin_scope()
+            try:
+                outputs = _body(node, graph, node.scope)
+            except BaseException:
+                builder.end_scope()
+                raise
+            if any(x is ABSENT for x in outputs):
+                builder.end_scope()
+                raise node.needs(
+                    "condition, on which depends whether there is a result,", condition
+                )
+            outputs = [node.emit(as_info(node, x, info)) for x, info in zip(outputs, wanted)]
+            branches.append(builder.end_scope(_joined(outputs)))
+            infos.append([x.struct_info for x in outputs])
+        joined = [a if a is b else _sequence_of(a, b) for a, b in zip(*infos)]
+        if all(info is None or info is wanted[k] for k, info in enumerate(joined)):
+            break
+        # Sequences of different lengths: what both are is known now.
+        wanted = joined
     chosen = If(scalar, *branches)
     if any(isinstance(i, TensorStructInfo) and i.ndim < 0 for i in parts(chosen.struct_info)):
         raise node.needs("condition, on which depends the rank of a result,", condition)
@@ -101,7 +123,9 @@ def loop(node: Any, trips: Any = None, condition: Any = None, *carried: Any, bod
     names = [i.name for i in body.input]
     count = len(carried)
     if any(x is ABSENT or not isinstance(x.struct_info, TensorStructInfo) for x in carried):
-        return _unrolled(node, trips, condition, list(carried), body)
+        unrolled = _unrolled(node, trips, condition, list(carried), body)
+        if unrolled is not None:
+            return unrolled
 
     def step(i: Any, values: list[Any], around: dict[str, Any]) -> Any:
         scope = {**around, names[0]: i, names[1]: const(True, "bool")}
@@ -128,25 +152,44 @@ def _declared(node: Any, value: Any, declared: Any) -> Any:
         return value
     if len(dims) != len(dims_of(value)) or not all(d.HasField("dim_value") for d in dims):
         return value
-    value = node.emit(value)
-    info = TensorStructInfo(tuple(d.dim_value for d in dims), dtype_of(value))
-    return node.graph.builder.match_cast(value, info)
+    return node.sized(value, *(d.dim_value for d in dims))
 
 
-def _unrolled(node: Any, trips: Any, condition: Any, values: list[Any], body: Any) -> list[Any]:
-    """A loop over sequences, whose length changes: one iteration after the other, as many as are
-    known to run.
+_UNROLLED_AT_MOST = 64
+
+
+def _unrolled(
+    node: Any, trips: Any, condition: Any, values: list[Any], body: Any
+) -> list[Any] | None:
+    """A loop over sequences, whose length changes: one iteration after the other, if it is known
+    that few run. An optional without a value needs that.
     """
-    most = np.iinfo("int64").max if trips is None else int(node.number(trips, "trip count"))
-    go_on = condition is None or bool(node.number(condition, "condition"))
+    importer = node.graph
+    needed = any(x is ABSENT for x in values)
+
+    def known(x: Any, what: str) -> Any:
+        values = np.array(True) if x is None else numbers(importer.elements.of(x))
+        return node.number(x, what) if values is None and needed else values
+
+    most, first = known(trips, "trip count"), known(condition, "condition")
+    if most is None or first is None:
+        return None
+    if not needed and (trips is None or most > _UNROLLED_AT_MOST):
+        return None
+    most, go_on = np.iinfo("int64").max if trips is None else int(most), bool(first)
     count, rows, i = len(values), list[list[Any]](), 0
+    around = importer.position()
     while go_on and i < most:
         names = [p.name for p in body.input]
         scope = ChainMap(dict[str, Any](), node.scope)
         scope.update({names[0]: const(i, "int64"), names[1]: const(True, "bool")})
         scope.update(zip(names[2:], values))
-        go, *outputs = _body(node, body, scope)
-        go_on = bool(node.number(go, "condition"))
+        with _iteration(importer, around, const(i, "int64")):
+            go, *outputs = _body(node, body, scope)
+        goes = known(go, "condition")
+        if goes is None:
+            return None
+        go_on = bool(goes)
         values, i = outputs[:count], i + 1
         rows.append(outputs[count:])
     collected = [op.stack(Tuple(column), 0) for column in zip(*rows)]
@@ -278,28 +321,46 @@ def _run(
     """
     importer, builder = node.graph, node.graph.builder
     carried, condition = [node.emit(x) for x in carried], node.emit(condition)
+    position = importer.position()
+    if position is not None:
+        around = {**around, _POSITION: position}
     inner_values = {n: x for n, x in around.items() if isinstance(x, Var)}
     infos: list[Any] = [x.struct_info for x in carried]
+
+    def stepped(frame: _Frame) -> Any:
+        inside = {**around, **frame.around}
+        with _iteration(importer, inside.pop(_POSITION, None), frame.i):
+            go, values, rows = step(frame.i, frame.carried, inside)
+            values = [as_info(node, v, info) for v, info in zip(values, infos)]
+            return node.emit(go), [node.emit(v) for v in values], [node.emit(r) for r in rows]
+
     while True:
         frame = _Frame(infos, inner_values)
         with builder.nested_function(frame.params):
-            go, values, rows = step(frame.i, frame.carried, {**around, **frame.around})
-            go = node.emit(go)
-            infos_after = [node.emit(v).struct_info for v in values]
-            row_infos = [node.emit(r).struct_info for r in rows]
+            go, values, rows = stepped(frame)
+            infos_after = [v.struct_info for v in values]
+            row_infos = [r.struct_info for r in rows]
         wider = [_wider(a, b) for a, b in zip(infos, infos_after)]
         if all(a is b for a, b in zip(infos, wider)):
             break
         infos = wider
-    _check_rows(row_infos, frame)
-    if _is_true(importer, condition) and _is_true(importer, go) and all(map(_in_loops, row_infos)):
+    _check_rows(row_infos)
+    known = {s for p in frame.params for s in tir_vars_in_struct_info(p.struct_info)}
+    known = {s for s in known if not is_varying(s)}
+    carried = [node.emit(as_info(node, x, info)) for x, info in zip(carried, infos)]
+    if (
+        _is_true(importer, condition)
+        and _is_true(importer, go)
+        and all(_in_loops(info) and known.issuperset(_symbols(*info.dims)) for info in row_infos)
+    ):
         # It runs so many times: results are written to their places, in memory that is there.
         trips = node.emit(op.maximum(trips, const(0, "int64")))
         (count,) = node.sizes(trips, "trips")
         place = [_put_row(importer, info) for info in row_infos]
     else:
+        # Nobody knows how many rows there will be, or how large: they are a sequence first.
         count, place = tir.const(0, "int64"), None
-    frame = _Frame(infos, inner_values, row_infos)
+    frame = _Frame(infos, inner_values, row_infos, place is None)
     fields = tuple(_without_symbols(p.struct_info) for p in (*frame.carried, *frame.rows))
     returned = TupleStructInfo(fields)
     name = builder.get_unique_name("loop")
@@ -307,22 +368,24 @@ def _run(
     with builder.function(gv.name_hint, frame.params):
         go_on = node.emit(op.logical_and(op.less(frame.i, frame.trips), frame.go))
         builder.begin_scope()
-        go, values, rows = step(frame.i, frame.carried, {**around, **frame.around})
+        go, values, rows = stepped(frame)
         collected = [
-            builder.emit(put(whole, node.emit(row), frame.i))
+            builder.emit(put(whole, row, frame.i))
             for put, whole, row in zip(place or [_behind] * results, frame.rows, rows)
         ]
         following = node.emit(op.add(frame.i, const(1, "int64")))
-        values = [node.emit(v) for v in values]
-        again = builder.emit(
-            gv(following, frame.trips, node.emit(go), *values, *collected, *frame.fixed)
-        )
+        again = builder.emit(gv(following, frame.trips, go, *values, *collected, *frame.fixed))
         more = builder.end_scope(again)
         builder.begin_scope()
         stop = builder.end_scope(Tuple((*frame.carried, *frame.rows)))
         builder.emit_func_output(builder.emit(If(go_on, more, stop)))
     builder.update_func(gv, builder.get()[gv].without_attr("global_symbol"))
-    empty = [_room(importer, [count, *info.dims], info.dtype, place) for info in row_infos]
+    empty = [
+        node.emit(op.sequence.empty(info.dtype, info.ndim))
+        if place is None
+        else _room(importer, [count, *info.dims], info.dtype)
+        for info in row_infos
+    ]
     symbols = [shape_expr(frame.loose)] if frame.loose else []
     whole = builder.emit(
         gv(
@@ -337,12 +400,20 @@ def _run(
     )
     outputs = [importer.emit(whole[i], "", node.span) for i in range(len(carried) + results)]
     for k, info in enumerate([*infos, *row_infos]):
+        if not isinstance(info, TensorStructInfo):
+            continue
         # All sizes are known here but those that change, and the number of iterations.
-        dims = list(info.dims)
+        dims: list[Any] = list(info.dims or ())
         if k >= len(infos):
+            if place is None:
+                none = [0, *(d if known.issuperset(_symbols(d)) else 0 for d in dims)]
+                nothing = op.zeros(shape_expr(none), info.dtype)
+                outputs[k] = node.emit(op.sequence.concat(outputs[k], nothing, new_axis=True))
             dims.insert(0, None if place is None else count)
         here = dims_of(outputs[k])
-        dims = [h if d is None or is_varying(d) else d for d, h in zip(dims, here)]
+        dims = [
+            d if d is not None and known.issuperset(_symbols(d)) else h for d, h in zip(dims, here)
+        ]
         if any(h is not d and not isinstance(h, IntImm) for d, h in zip(dims, here)):
             outputs[k] = builder.match_cast(outputs[k], TensorStructInfo(dims, info.dtype))
     return outputs
@@ -359,7 +430,7 @@ def _in_loops(info: Any) -> bool:
 
 
 def _behind(rows: Any, row: Any, i: Any) -> Any:
-    return op.concat([rows, op.expand_dims(row, 0)], 0)
+    return op.sequence.insert(rows, row)
 
 
 def _put_row(importer: Any, info: TensorStructInfo) -> Callable[[Any, Any, Any], Any]:
@@ -372,13 +443,11 @@ def _put_row(importer: Any, info: TensorStructInfo) -> Callable[[Any, Any, Any],
     return lambda x, y, i: op.call_tir_inplace(gv, (x, y, i), 0, x.struct_info)
 
 
-def _room(importer: Any, dims: list[Any], dtype: Any, place: Any) -> Any:
+def _room(importer: Any, dims: list[Any], dtype: Any) -> Any:
     """Where rows are collected. Nobody else may have what is written over: a constant, or what
     becomes one with another value like it; so it is written over here already.
     """
     empty = importer.emit(op.zeros(shape_expr(dims), dtype))
-    if place is None:
-        return empty
     if not isinstance(empty, Var):
         empty = importer.builder.emit(empty)
     buffer = tir.decl_buffer([tir.Var(f"d{k}", "int64") for k in range(len(dims))], dtype, "rows")
@@ -391,7 +460,11 @@ class _Frame:
     """The parameters of a loop's function."""
 
     def __init__(
-        self, infos: Sequence[Any], around: dict[Any, Var], rows: Sequence[Any] = ()
+        self,
+        infos: Sequence[Any],
+        around: dict[Any, Var],
+        rows: Sequence[Any] = (),
+        as_sequences: bool = False,
     ) -> None:
         scalar = TensorStructInfo((), "int64")
         self.i = Var("i", scalar)
@@ -401,7 +474,9 @@ class _Frame:
         self.rows = [
             Var(
                 f"rows_{k}",
-                TensorStructInfo((tir.Var(f"rows_{k}", "int64"), *info.dims), info.dtype),
+                SequenceStructInfo(TensorStructInfo(None, info.dtype, None, info.ndim))
+                if as_sequences
+                else TensorStructInfo((tir.Var(f"rows_{k}", "int64"), *info.dims), info.dtype),
             )
             for k, info in enumerate(rows)
         ]
@@ -420,6 +495,12 @@ def _wider(before: Any, after: Any) -> Any:
     """`before` with symbols in the dimensions that `after` has otherwise."""
     if before is after:
         return before
+    sequence = _sequence_of(before, after)
+    if sequence is not None:
+        return sequence
+    if isinstance(before, TupleStructInfo) and isinstance(after, TupleStructInfo):
+        fields = [_wider(a, b) for a, b in zip(before.fields, after.fields)]
+        return TupleStructInfo(fields)
     same = isinstance(before, TensorStructInfo) and isinstance(after, TensorStructInfo)
     if not same or before.dtype is not after.dtype or before.ndim != after.ndim:
         raise FrontendError(
@@ -439,6 +520,34 @@ def _wider(before: Any, after: Any) -> Any:
     return TensorStructInfo(tuple(dims), before.dtype) if changed else before
 
 
+def _sequence_of(a: Any, b: Any) -> Any:
+    """The sequences that values of `a` and of `b` are; None unless these are sequences (or tuples)
+    that are not of one known length.
+    """
+    kinds = (SequenceStructInfo, TupleStructInfo)
+    if not isinstance(a, kinds) or not isinstance(b, kinds):
+        return None
+    infos = [*elements(a), *elements(b)]
+    if isinstance(a, TupleStructInfo) and isinstance(b, TupleStructInfo):
+        if len(a.fields) == len(b.fields):
+            return None
+    return SequenceStructInfo(functools.reduce(struct_info_lca, infos))
+
+
+@contextlib.contextmanager
+def _iteration(importer: Any, around: Any, i: Any) -> Iterator[None]:
+    """Inside of it, the iteration `i` of a loop is imported, at the position `around`."""
+    before = importer.stream
+    importer.stream = around, i
+    try:
+        yield
+    finally:
+        importer.stream = before
+
+
+# Names the position of a loop, as no node can be called.
+_POSITION = ("position",)
+
 # How symbols of dimensions are called that change from one iteration to the next.
 _VARYING = "varying_in_loop_"
 
@@ -453,19 +562,20 @@ def dims_of_info(info: Any) -> tuple[Any, ...]:
     return info.dims if info.dims is not None else (None,) * info.ndim
 
 
-def _check_rows(infos: Sequence[Any], frame: _Frame) -> None:
-    """Refuse results of an iteration whose size only the iteration knows."""
-    bound = {s for p in frame.params for s in tir_vars_in_struct_info(p.struct_info)}
+def _symbols(*dims: Any) -> set[Any]:
+    """The symbols of dimensions."""
+    return {n for d in dims for n in walk(d) if isinstance(n, tir.Var)}
+
+
+def _check_rows(infos: Sequence[Any]) -> None:
+    """Refuse results of an iteration that no tensor can hold all of."""
     for info in infos:
-        varying = [s for s in tir_vars_in_struct_info(info) if s not in bound]
-        if not isinstance(info, TensorStructInfo) or info.dims is None or varying:
+        if not isinstance(info, TensorStructInfo) or info.dims is None:
             raise FrontendError(
-                f"a result that a loop collects is {info}: its shape must be known before the loop"
+                f"a result that a loop collects is {info}: wanted a tensor of known rank"
             )
 
 
 def _without_symbols(info: Any) -> StructInfo:
     """What can be said of a value outside of the function that made it."""
-    if isinstance(info, TensorStructInfo) and tir_vars_in_struct_info(info):
-        return TensorStructInfo(dtype=info.dtype, ndim=info.ndim)
-    return info
+    return erase_unbound(info, ())

@@ -29,7 +29,6 @@ direct(
         "Ceil": op.ceil,
         "Cos": op.cos,
         "Cosh": op.cosh,
-        "Erf": op.erf,
         "Exp": op.exp,
         "Floor": op.floor,
         "GreaterOrEqual": op.greater_equal,
@@ -108,24 +107,29 @@ def bit_shift(node: Any, x: Any, by: Any, *, direction: str) -> Any:
     return op.left_shift(x, by) if direction == "LEFT" else op.right_shift(x, by)
 
 
+def _over(node: Any, combine: Any, inputs: Any) -> Any:
+    """`combine` of all inputs, bound step by step: nested, they could be too deep."""
+    return functools.reduce(lambda a, b: node.emit(combine(a, b)), inputs)
+
+
 @onnx("Max")
 def maximum(node: Any, *inputs: Any) -> Any:
-    return functools.reduce(op.maximum, inputs)
+    return _over(node, op.maximum, inputs)
 
 
 @onnx("Min")
 def minimum(node: Any, *inputs: Any) -> Any:
-    return functools.reduce(op.minimum, inputs)
+    return _over(node, op.minimum, inputs)
 
 
 @onnx("Sum")
 def total(node: Any, *inputs: Any) -> Any:
-    return functools.reduce(op.add, inputs)
+    return _over(node, op.add, inputs)
 
 
 @onnx("Mean")
 def mean(node: Any, *inputs: Any) -> Any:
-    return op.divide(functools.reduce(op.add, inputs), const(len(inputs), dtype_of(inputs[0])))
+    return op.divide(_over(node, op.add, inputs), const(len(inputs), dtype_of(inputs[0])))
 
 
 @onnx("Reciprocal")
@@ -231,6 +235,8 @@ def clip(node: Any, x: Any, least: Any = None, most: Any = None) -> Any:
 
 @onnx("Clip", since=1)
 def clip_1(node: Any, x: Any, *, min: Any = None, max: Any = None) -> Any:
-    if min is not None:
-        x = op.maximum(x, const(min, dtype_of(x)))
-    return x if max is None else op.minimum(x, const(max, dtype_of(x)))
+    dtype = dtype_of(x)
+    # The defaults are float32's limits, which float16 has not.
+    if min is not None and min > dtype.min_value:
+        x = op.maximum(x, const(min, dtype))
+    return x if max is None or max >= dtype.max_value else op.minimum(x, const(max, dtype))

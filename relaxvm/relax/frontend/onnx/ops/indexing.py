@@ -99,7 +99,12 @@ def compress(node: Any, x: Any, condition: Any, *, axis: Any) -> Any:
 def unique(node: Any, x: Any, *, axis: Any, sorted: int) -> Any:
     if axis is None:
         x = op.reshape(x, shape_expr([product(dims_of(x))]))
-    return list(node.emit(op.unique(x, bool(sorted), True, True, True, axis)))
+    kept, *more = node.emit(op.unique(x, bool(sorted), True, True, True, axis))
+    if axis is not None:
+        dims: list[Any] = list(dims_of(x))
+        dims[axis] = None
+        kept = node.sized(kept, *dims)
+    return [kept, *more]
 
 
 @onnx("OneHot", since=9)

@@ -40,7 +40,10 @@ def _rows(x: Any) -> Any:
 
 def _width(x: Any) -> int | None:
     """How many features a row has, if that is known."""
-    return getattr(dims_of(x)[-1], "value", None)
+    dims = dims_of(x)
+    if not dims:
+        raise FrontendError(f"wanted rows of features, got {x.struct_info}")
+    return getattr(dims[-1], "value", None)
 
 
 # -- features -------------------------------------------------------------------------------------
@@ -212,7 +215,8 @@ def category_mapper(
 @onnx("OneHotEncoder")
 def one_hot_encoder(node: Any, x: Any, *, cats_int64s: Any, cats_strings: Any, zeros: int) -> Any:
     keys = np.array(_labels(cats_int64s, cats_strings))
-    x = op.astype(x, "int64") if dtype_of(x).is_int else x
+    # Numbers count as integers, cut off.
+    x = x if dtype_of(x).is_string else op.astype(x, "int64")
     places = np.arange(len(keys))
     # What is in no category is behind all: zeros, or an index that stops the program.
     place = _looked_up(node, x, keys, places, np.array([len(keys)]))

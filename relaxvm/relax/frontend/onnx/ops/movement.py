@@ -14,7 +14,7 @@ from .....ir import IntImm, walk
 from .....runtime import array
 from ....expr import Constant, PrimValue, Tuple, const
 from ....op.sizes import simplified
-from ..registry import direct, onnx, op
+from ..registry import onnx, op
 from ..values import as_size, dims_of, dtype_of, numbers, product, quotient, shape_expr
 
 # -- shapes ----------------------------------------------------------------------------------------
@@ -54,10 +54,12 @@ def _is(dim: Any, number: int) -> bool:
 
 def _settled_shape(node: Any, x: Any, shape: Any, allowzero: Any) -> Any:
     """A shape that is known only at run time, with sizes in the places of 0 and -1."""
-    shape = op.astype(shape, "int64")
     old = dims_of(x)
+    (count,) = (getattr(d, "value", None) for d in dims_of(shape))
+    if count is None:
+        raise node.needs("shape's length", shape)
+    shape = op.astype(shape, "int64")
     if not allowzero:
-        (count,) = (getattr(d, "value", 0) for d in dims_of(shape))
         kept = shape_expr([*old[:count], *[1] * (count - len(old))])
         shape = op.where(op.equal(shape, const(0, "int64")), op.shape_to_tensor(kept), shape)
     shape = node.emit(shape)
@@ -349,4 +351,6 @@ def reverse_sequence(node: Any, x: Any, lengths: Any, *, batch_axis: int, time_a
     return op.reverse_sequence(x, lengths, time_axis, batch_axis)
 
 
-direct({"NonZero": op.nonzero}, since=9)
+@onnx("NonZero", since=9)
+def nonzero(node: Any, x: Any) -> Any:
+    return node.sized(op.nonzero(x), max(len(dims_of(x)), 1), None)

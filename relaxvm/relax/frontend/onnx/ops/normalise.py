@@ -113,9 +113,10 @@ def dropout(node: Any, x: Any, ratio: Any = None, training: Any = None, *, seed:
     if rate == 0:
         return x, op.ones(dims, "bool")
     # With a seed the numbers are those of onnx's reference.
-    drawn = (
-        op.random.uniform(dims, node.seed(None)) if seed is None else op.random.mt19937(dims, seed)
-    )
+    if seed is None:
+        drawn = op.random.uniform(dims, node.seed(None))
+    else:
+        drawn = op.random.mt19937(dims, node.anew(seed))
     stays = node.emit(op.greater_equal(drawn, const(rate, dtype_of(drawn))))
     zero, share = const(0.0, dtype_of(x)), const(1 - rate, dtype_of(x))
     return op.where(stays, op.divide(x, share), zero), stays

@@ -30,6 +30,7 @@ def quantize(
     dtype = element_dtype(output_dtype, "output_dtype") if output_dtype else DataType("uint8")
     if zero is not None:
         dtype = dtype_of(zero)
+    x, scale = (v if dtype_of(v).is_float else op.astype(v, "float32") for v in (x, scale))
     scale, zero = _spread(x, scale, zero, dtype, axis, block_size)
     wide = element_dtype(precision, "precision") if precision else DataType("float32")
     if len(dims_of(scale)) <= 1 and not dtype.is_float and wide == "float32":
@@ -107,6 +108,10 @@ def qlinear_matmul(
     a_scale, a_zero, b_scale, b_zero, y_scale, y_zero = map(
         scalar_if_one, (a_scale, a_zero, b_scale, b_zero, y_scale, y_zero)
     )
+    if any(dtype_of(v).is_float for v in (a, b, y_zero)):
+        left = dequantize(node, a, a_scale, a_zero, axis=-2)
+        right = dequantize(node, b, b_scale, b_zero, axis=-1)
+        return quantize(node, op.matmul(left, right), y_scale, y_zero, axis=-2)
     return op.qlinear_matmul(a, a_scale, a_zero, b, b_scale, b_zero, y_scale, y_zero)
 
 

@@ -1,18 +1,23 @@
-"""Sequences and optionals whose length and presence the graph says: a sequence is a tuple."""
+"""Sequences and optionals. A sequence is a tuple where its length is known, which fuses and folds;
+otherwise a value of `op.sequence`. Whether an optional has a value, the graph says.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from .....base import FrontendError
 from ....expr import Tuple, const
-from ....struct_info import TupleStructInfo
+from ....struct_info import SequenceStructInfo, StructInfo, TensorStructInfo, TupleStructInfo
 from ..registry import onnx, op
-from ..values import ABSENT, dims_of
+from ..values import ABSENT, NeedsConstant, dims_of, numbers
 
 
 @onnx("SequenceConstruct", since=11)
 def sequence_construct(node: Any, *inputs: Any) -> Any:
+    _check_elements(list(inputs))
     return Tuple(inputs)
 
 
@@ -23,48 +28,69 @@ def sequence_empty(node: Any) -> Any:
 
 @onnx("SequenceLength", since=11)
 def sequence_length(node: Any, x: Any) -> Any:
-    return const(len(fields_of(x)), "int64")
+    return op.sequence.length(x) if is_dynamic(x) else const(len(fields_of(x)), "int64")
 
 
 @onnx("SequenceAt", since=11)
 def sequence_at(node: Any, x: Any, position: Any) -> Any:
-    return fields_of(x)[_place(node, x, position, 0)]
+    place = _place(node, x, position)
+    if place is not None:
+        return fields_of(x)[place]
+    item = op.sequence.at(x, position)
+    if getattr(item.struct_info, "ndim", 0) < 0:
+        raise _needs_rank(node, x)
+    return item
 
 
 @onnx("SequenceInsert", since=11)
 def sequence_insert(node: Any, x: Any, value: Any, position: Any = None) -> Any:
+    place = _place(node, x, position, 1)
+    if place is None:
+        return op.sequence.insert(x, value, position)
     fields = list(fields_of(x))
-    fields.insert(len(fields) if position is None else _place(node, x, position, 1), value)
+    fields.insert(place, value)
+    _check_elements(fields)
     return Tuple(fields)
 
 
 @onnx("SequenceErase", since=11)
 def sequence_erase(node: Any, x: Any, position: Any = None) -> Any:
+    place = _place(node, x, position)
+    if place is None:
+        return op.sequence.erase(x, position)
     fields = list(fields_of(x))
-    del fields[-1 if position is None else _place(node, x, position, 0)]
+    del fields[place]
     return Tuple(fields)
 
 
 @onnx("ConcatFromSequence", since=11)
 def concat_from_sequence(node: Any, x: Any, *, axis: int, new_axis: int) -> Any:
+    if is_dynamic(x):
+        joined = op.sequence.concat(x, axis=axis, new_axis=bool(new_axis))
+        if joined.struct_info.ndim < 0:
+            raise _needs_rank(node, x)
+        return joined
     fields = Tuple(fields_of(x))
+    if not fields.fields:
+        raise FrontendError("wanted a sequence of at least one element, got an empty one")
     return op.stack(fields, axis) if new_axis else op.concat(fields, axis)
 
 
 @onnx("SplitToSequence", since=11)
 def split_to_sequence(node: Any, x: Any, split: Any = None, *, axis: int, keepdims: int) -> Any:
     size = getattr(dims_of(x)[axis], "value", None)
-    if size is None:
-        raise FrontendError("the length of the axis that is split must be known")
-    if split is None:
+    sizes = None if split is None else numbers(node.graph.elements.of(split))
+    if size is None or (split is not None and sizes is None):
+        # With sizes, keepdims does not count.
+        return op.sequence.split(x, split, axis=axis, keepdims=bool(keepdims))
+    if sizes is None:
         parts = [1] * size
+    elif sizes.ndim:
+        parts = [int(n) for n in sizes]
     else:
-        numbers = node.known(split, "split")
-        if numbers.ndim:
-            parts = [int(n) for n in numbers]
-        else:
-            each = int(numbers)
-            parts = [min(each, size - i) for i in range(0, size, each)]
+        parts = [min(int(sizes), size - i) for i in range(0, size, max(int(sizes), 1))]
+    if sum(parts) != size or min(parts, default=0) < 0:
+        raise FrontendError(f"split: wanted sizes of at least 0 with the sum {size}, got {parts}")
     pieces, begin = [], 0
     for part in parts:
         piece = op.strided_slice(x, [axis], [begin], [begin + part])
@@ -73,20 +99,64 @@ def split_to_sequence(node: Any, x: Any, split: Any = None, *, axis: int, keepdi
     return Tuple(tuple(node.emit(p) for p in pieces))
 
 
+def is_dynamic(x: Any) -> bool:
+    """Whether `x` is a sequence whose length run time decides."""
+    return isinstance(x.struct_info, SequenceStructInfo)
+
+
+def as_info(node: Any, x: Any, info: StructInfo) -> Any:
+    """`x` as a value of `info`: where that is a sequence, a tuple becomes one."""
+    if not isinstance(info, SequenceStructInfo) or is_dynamic(x):
+        return x
+    if fields_of(x):
+        return op.sequence.construct(x)
+    element = info.element
+    if not isinstance(element, TensorStructInfo):
+        raise FrontendError(f"wanted a sequence of tensors, got one of {element}")
+    return op.sequence.empty(element.dtype, element.ndim)
+
+
+def _needs_rank(node: Any, x: Any) -> NeedsConstant:
+    error: NeedsConstant = node.needs("number of dimensions of the sequence's elements", x)
+    hint = ", ".join(f"{name!r}: [shape of each element]" for name in error.inputs)
+    error.args = (error.args[0].partition("; pass")[0] + f"; pass shape_dict={{{hint}}}",)
+    return error
+
+
 def fields_of(x: Any) -> tuple[Any, ...]:
     """The elements of a sequence."""
     if isinstance(x, Tuple):
         return x.fields
     if not isinstance(x.struct_info, TupleStructInfo):
-        raise FrontendError(f"wanted a sequence of known length, got {x.struct_info}")
+        raise FrontendError(f"wanted a sequence, got {x.struct_info}")
     return tuple(x)
 
 
-def _place(node: Any, x: Any, position: Any, more: int) -> int:
+def _check_elements(fields: list[Any]) -> None:
+    dtypes = {getattr(f.struct_info, "dtype", type(f.struct_info).__name__) for f in fields}
+    if len(dtypes) > 1:
+        first, last = fields[0].struct_info, fields[-1].struct_info
+        raise FrontendError(f"wanted elements of one dtype, got {first} and {last}")
+
+
+def _place(node: Any, x: Any, position: Any, more: int = 0) -> int | None:
+    """A position of `x`, from the front, the last by default; None if run time decides."""
+    if is_dynamic(x):
+        return None
     count = len(fields_of(x))
-    place = int(node.number(position, "position"))
+    known = np.array(count - 1 + more) if position is None else node.graph.elements.of(position)
+    known = numbers(known)
+    if known is None:
+        return None
+    if known.size != 1:
+        raise FrontendError(f"position: wanted one number, got {known.size}")
+    place = int(known.reshape(-1)[0])
     if not -count <= place < count + more:
-        raise FrontendError(f"position {place} of a sequence of {count}")
+        raise FrontendError(
+            f"position: wanted {-count} to {count + more - 1} in a sequence of {count}, got {place}"
+            if count + more
+            else "the sequence is empty"
+        )
     return place + count if place < 0 else place
 
 

@@ -14,7 +14,6 @@ from ..... import tir
 from .....ir import IntImm, PrimExpr
 from ....expr import PrimValue, Tuple, const
 from ....op.sizes import simplified, size_analyzer
-from ....struct_info import TensorStructInfo
 from ..registry import Ints, onnx, op
 from ..values import as_size, dims_of, dtype_of, shape_expr
 
@@ -50,8 +49,7 @@ def places(node: Any, count: Any, dtype: str = "int64") -> Any:
     if dims_of(numbers)[0] is as_size(count):
         return numbers
     # A sum of sizes is not negative, which arange does not take for granted.
-    info = TensorStructInfo((as_size(count),), dtype)
-    return node.graph.builder.match_cast(node.emit(numbers), info)
+    return node.sized(numbers, as_size(count))
 
 
 def _joined(*pieces: Any, axis: int = 2) -> Any:
@@ -161,7 +159,7 @@ def _checked(node: Any, x: Any, *dims: Any) -> Any:
     for have, want in zip(dims_of(x), own):
         if isinstance(have, IntImm) and isinstance(want, IntImm) and have.value != want.value:
             raise node.error(f"wanted a mask or bias of {dims}, got {x.struct_info}")
-    return node.graph.builder.match_cast(node.emit(x), TensorStructInfo(own, dtype_of(x)))
+    return node.sized(x, *own)
 
 
 def _added(node: Any, mask: Any, bias: Any, low: float, q: Any, keys: Any, past: Any) -> list[Any]:

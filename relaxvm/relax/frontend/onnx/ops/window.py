@@ -15,6 +15,7 @@ from ....op.nn.window import window_count
 from ....op.sizes import simplified
 from ..registry import Ints, add, onnx, op, passes_on
 from ..values import as_size, dims_of, dtype_of, product, shape_expr
+from .matrix import zero_points
 
 
 class Window(NamedTuple):
@@ -241,7 +242,7 @@ def conv_integer(
 ) -> Any:
     window, group = _sliding(x, weight, **sliding)
     x, weight, window, rows = _in_two_axes(x, weight, window)
-    zeros = [None if z is None else scalar_if_one(z) for z in (x_zero, w_zero)]
+    zeros = [None if z is None else scalar_if_one(z) for z in zero_points(x, x_zero, w_zero)]
     y = op.conv2d_integer(
         x,
         weight,
@@ -493,35 +494,50 @@ def resize(
 ) -> Any:
     dims = dims_of(x)
     along = list(range(len(dims))) if axes is None else [a % len(dims) for a in axes]
+    have = [dims[k] for k in along]
     factors: Any = None
     if sizes is not None and getattr(dims_of(sizes)[0], "value", None) != 0:
-        target = list(node.sizes(sizes, "sizes"))
+        target: Any = node.sizes(node.sized(sizes, len(along)), "sizes")
         if keep_aspect_ratio_policy != "stretch":
-            target, factors = _in_proportion(
-                node, [dims[k] for k in along], target, keep_aspect_ratio_policy, sizes, x
-            )
+            factors = _in_proportion(node, have, target, keep_aspect_ratio_policy)
+            target = _times(node, have, factors, 0.5)
     elif scales is not None:
-        factors = [float(f) for f in node.known(scales, "scales").reshape(-1)]
-        target = [_scaled(dims[k], f) for k, f in zip(along, factors)]
+        factors = scales
+        if not node.is_known(scales):
+            target = _times(node, have, scales, 0.0)
+        else:
+            numbers = node.known(scales, "scales").reshape(-1)
+            target = [_scaled(n, float(f)) for n, f in zip(have, numbers)]
     else:
         raise node.error("wanted scales or sizes")
+    computed = factors is not None and not node.is_known(factors)
+    if factors is not None and not computed:
+        factors = [float(f) for f in node.known(factors, "scales").reshape(-1)]
+        if len(factors) != len(along):
+            raise node.error(f"wanted a scale for each of {len(along)} axes, got {len(factors)}")
     ends = [(0.0, 0.0)] * len(along)
     if coordinate_transformation_mode == "tf_crop_and_resize":
         begins = node.known(roi, "roi").astype("float64").reshape(2, -1)
         ends = [(float(a), float(b)) for a, b in begins.T]
     ways = [
-        (k, size, end, None if factors is None else factors[i])
+        (k, size, end, None if factors is None or computed else factors[i])
         for i, (k, size, end) in enumerate(zip(along, target, ends))
         if not structural_equal(dims[k], as_size(size))
         or end not in ((0.0, 0.0), (0.0, 1.0))
+        or computed
         or (factors is not None and factors[i] != 1.0)
     ]
     if not ways:
         return x
-    exact = factors is None or all(_is_quotient(dims[k], size, f) for k, size, _, f in ways)
-    return op.image.resize(
-        x,
+    quotients = (f is None or _is_quotient(dims[k], size, f) for k, size, _, f in ways)
+    exact = computed or all(quotients)
+    # Between integers lines are cut off, as in onnxruntime, and the rest is rounded.
+    dtype = dtype_of(x)
+    rounded = (bool(antialias) or mode == "cubic") and not dtype.is_float
+    y = op.image.resize(
+        op.astype(x, "float32") if rounded else x,
         shape_expr([w[1] for w in ways]),
+        factors if computed else None,
         tuple(w[0] for w in ways),
         None if exact else tuple(w[3] for w in ways),
         (*(w[2][0] for w in ways), *(w[2][1] for w in ways)),
@@ -533,6 +549,10 @@ def resize(
         extrapolation_value,
         bool(antialias),
     )
+    if not rounded:
+        return y
+    low, high = (const(float(v), "float32") for v in (dtype.min_value, dtype.max_value))
+    return op.astype(op.minimum(op.maximum(op.round(y), low), high), dtype)
 
 
 def _scaled(size: Any, factor: float) -> Any:
@@ -550,20 +570,26 @@ def _is_quotient(size: Any, target: Any, factor: Any) -> bool:
     return bool(factor == int(factor))
 
 
-def _in_proportion(
-    node: Any, dims: list[Any], target: list[Any], policy: str, *sources: Any
-) -> tuple[list[int], list[float]]:
-    """Sizes and factors that keep proportions: none larger, or none smaller, than `target`."""
-    have, wanted = ([d.value for d in s if isinstance(d, IntImm)] for s in (dims, target))
-    if len(have) < len(dims) or len(wanted) < len(dims):
-        raise node.needs(f"sizes and its data's (keep_aspect_ratio_policy {policy})", *sources)
-    choose = {"not_larger": min, "not_smaller": max}.get(policy)
+def _numbers(node: Any, dims: Sequence[Any]) -> Any:
+    return node.emit(op.astype(op.shape_to_tensor(shape_expr(dims)), "float64"))
+
+
+def _times(node: Any, dims: Sequence[Any], factors: Any, more: float) -> Any:
+    """floor(size * factor + more) of each, which the program computes."""
+    wide = op.multiply(_numbers(node, dims), op.astype(factors, "float64"))
+    whole = op.floor(op.add(wide, const(more, "float64")))
+    return node.sizes(node.emit(op.astype(whole, "int64")), "resized")
+
+
+def _in_proportion(node: Any, dims: Sequence[Any], target: Sequence[Any], policy: str) -> Any:
+    """The factors that keep proportions: none makes larger, or none smaller, than `target`."""
+    choose = {"not_larger": op.min, "not_smaller": op.max}.get(policy)
     if choose is None:
         raise node.error(
             f"keep_aspect_ratio_policy: wanted stretch, not_larger or not_smaller, got {policy!r}"
         )
-    factor = choose(w / h for w, h in zip(wanted, have))
-    return [int(factor * h + 0.5) for h in have], [factor] * len(have)
+    factor = choose(op.divide(_numbers(node, target), _numbers(node, dims)))
+    return node.emit(op.broadcast_to(factor, (len(dims),)))
 
 
 @onnx("Upsample", since=9)
@@ -603,7 +629,10 @@ def grid_sample(
     if layout is None:
         raise node.error(f"wanted pictures of two or three axes, got {x.struct_info}")
     method = {"linear": "bilinear", "cubic": "bicubic"}.get(mode, mode)
-    return op.image.grid_sample(x, grid, method, layout, padding_mode, bool(align_corners))
+    dtype = dtype_of(x)
+    wide = x if dtype.is_float else op.astype(x, "float64")
+    y = op.image.grid_sample(wide, grid, method, layout, padding_mode, bool(align_corners))
+    return y if dtype.is_float else op.astype(y, dtype)
 
 
 @onnx("RoiAlign", since=10)
@@ -643,11 +672,10 @@ def non_max_suppression(
     *,
     center_point_box: int,
 ) -> Any:
-    return op.vision.non_max_suppression(
-        boxes,
-        scores,
+    numbers = (
         0 if most is None else most,
         0.0 if iou is None else iou,
         float("-inf") if score is None else score,
-        center_point_box,
     )
+    kept = op.vision.non_max_suppression(boxes, scores, *numbers, center_point_box)
+    return node.sized(kept, None, 3)

@@ -1,0 +1,111 @@
+"""A model's file without the contents of its weights, which are read once, to where they stay.
+
+protobuf copies what it parses, and gives copies of copies. So initializers are found by the wire
+format (https://protobuf.dev/programming-guides/encoding): the rest is parsed, and an initializer's
+`raw_data` is the bytes of the file from a to b.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+# Of ModelProto, GraphProto and TensorProto.
+_GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
+# dims, data_type, name, raw_data, doc_string: an initializer with others is left as it is.
+_PLAIN = frozenset({1, 2, 8, _RAW_DATA, 12})
+_SMALL_BYTES = 4096
+_HEAD_BYTES = 32
+_FIELDS_AT_MOST = 1 << 20
+
+# (begin, end) -> these bytes
+Read = Callable[[int, int], bytes]
+Span = tuple[int, int]
+
+
+class _Damaged(Exception):
+    """Not the wire format, or a part of it that no model has: protobuf shall say what is wrong."""
+
+
+def without_weights(read: Read, size: int) -> tuple[bytes, dict[int, Span]]:
+    """A serialised ModelProto of `size` bytes without the `raw_data` of its larger initializers,
+    and where that is: number of the initializer -> (begin, end).
+    """
+    try:
+        graphs = [f for f in _fields(read, 0, size) if f[0] == _GRAPH]
+        # Several are merged into one.
+        if len(graphs) != 1:
+            return read(0, size), {}
+        _, key, begin, end = graphs[0]
+        pieces, weights = _graph(read, begin, end)
+    except _Damaged:
+        return read(0, size), {}
+    graph = b"".join(pieces)
+    head = read(0, key) + _header(_GRAPH, len(graph))
+    return head + graph + read(end, size), weights
+
+
+def _graph(read: Read, begin: int, end: int) -> tuple[list[bytes], dict[int, Span]]:
+    pieces: list[bytes] = []
+    weights: dict[int, Span] = {}
+    count = 0
+    for number, key, value, after in _fields(read, begin, end):
+        if number != _INITIALIZER:
+            continue
+        if after - value > _SMALL_BYTES:
+            parts = list(_fields(read, value, after))
+            raw = [p for p in parts if p[0] == _RAW_DATA]
+            if len(raw) == 1 and _PLAIN.issuperset(p[0] for p in parts):
+                _, raw_key, *span = raw[0]
+                tensor = read(value, raw_key) + read(span[1], after)
+                pieces += read(begin, key), _header(_INITIALIZER, len(tensor)), tensor
+                weights[count] = span[0], span[1]
+                begin = after
+        count += 1
+    return [*pieces, read(begin, end)], weights
+
+
+def _fields(read: Read, begin: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """(number, where its key begins, where its value begins, where that ends) of each field."""
+    count = 0
+    while begin < end:
+        head = read(begin, min(begin + _HEAD_BYTES, end))
+        key, used = _varint(head, 0)
+        number, wire = key >> 3, key & 7
+        count += 1
+        if not number or count > _FIELDS_AT_MOST:
+            raise _Damaged
+        value = begin + used
+        if wire == 0:
+            after = begin + _varint(head, used)[1]
+        elif wire == 2:
+            length, used = _varint(head, used)
+            value = begin + used
+            after = value + length
+        elif wire in (1, 5):
+            after = value + (8 if wire == 1 else 4)
+        else:
+            raise _Damaged
+        if after > end:
+            raise _Damaged
+        yield number, begin, value, after
+        begin = after
+
+
+def _varint(data: bytes, begin: int) -> tuple[int, int]:
+    """The number that begins there, and where it ends."""
+    number = shift = 0
+    for place in range(begin, min(begin + 10, len(data))):
+        number |= (data[place] & 127) << shift
+        if data[place] < 128:
+            return number, place + 1
+        shift += 7
+    raise _Damaged
+
+
+def _header(number: int, length: int) -> bytes:
+    """Before a value of `length` bytes."""
+    header, left = bytearray([number << 3 | 2]), length
+    while left > 127:
+        header.append(left & 127 | 128)
+        left >>= 7
+    return bytes([*header, left])

@@ -1,0 +1,278 @@
+"""Plans: what is chosen can be read, saved, given by hand, and is refused where it does not fit."""
+
+import dataclasses
+import json
+import random
+
+import numpy as np
+import pytest
+
+from relaxvm import te, tir
+from relaxvm.base import CpuModel, ScheduleError
+from relaxvm.ir import PassContext, assert_structural_equal
+from relaxvm.script import from_source
+from relaxvm.target import cpu_model
+from relaxvm.tir.schedule import apply_plan, plan_from_json, plans_of
+from relaxvm.tir.schedule.rules import PLANNERS, PLANS, Kind, View, default, plans_for
+
+# Caches so small that each kind of schedule is met.
+CACHES = {"l1_bytes": 2 << 10, "l2_bytes": 8 << 10, "l3_bytes": 32 << 10}
+CPU = CpuModel(vector_bits=256, fma=True, cores=2, **CACHES)
+RNG = np.random.default_rng(0)
+
+
+def tensor(name, shape, dtype="float32"):
+    return te.placeholder(shape, dtype, name)
+
+
+def product(rows=24, columns=40, depth=36, dtype="float32", out="float32"):
+    a, b = tensor("A", (rows, depth), dtype), tensor("B", (depth, columns), dtype)
+    k = te.reduce_axis((0, depth), name="k")
+
+    def term(i, j):
+        return te.sum(a[i, k].astype(out) * b[k, j].astype(out), axis=k)
+
+    return te.create_prim_func([a, b, te.compute((rows, columns), term, name="C")])
+
+
+def dots(rows=5, columns=32, depth=96):
+    a, b = tensor("A", (rows, depth)), tensor("B", (columns, depth))
+    k = te.reduce_axis((0, depth), name="k")
+    c = te.compute((rows, columns), lambda i, j: te.sum(a[i, k] * b[j, k], axis=k), name="C")
+    return te.create_prim_func([a, b, c])
+
+
+def with_epilogue():
+    a, b = tensor("A", (16, 64)), tensor("B", (64, 48))
+    k = te.reduce_axis((0, 64), name="k")
+    s = te.compute((16, 48), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    d = te.compute((16, 48), lambda i, j: tir.max(s[i, j], 0.0), name="D")
+    return te.create_prim_func([a, b, d])
+
+
+def rows_sum(rows=12, columns=200):
+    a = tensor("A", (rows, columns))
+    k = te.reduce_axis((0, columns), name="k")
+    return te.create_prim_func(
+        [a, te.compute((rows,), lambda i: te.sum(a[i, k], axis=k), name="C")]
+    )
+
+
+def columns_sum():
+    a = tensor("A", (24, 70))
+    k = te.reduce_axis((0, 24), name="k")
+    return te.create_prim_func([a, te.compute((70,), lambda j: te.sum(a[k, j], axis=k), name="C")])
+
+
+def everything():
+    a = tensor("A", (256, 1024))
+    i, k = te.reduce_axis((0, 256)), te.reduce_axis((0, 1024))
+    return te.create_prim_func(
+        [a, te.compute((1,), lambda _: te.sum(a[i, k], axis=[i, k]), name="C")]
+    )
+
+
+def transposed(cast=False):
+    a = tensor("A", (40, 72))
+
+    def element(i, j):
+        return a[j, i] * 2.0 if cast else a[j, i]
+
+    return te.create_prim_func([a, te.compute((72, 40), element, name="C")])
+
+
+def gathered():
+    a, index = tensor("A", (64, 80)), tensor("I", (70, 80), "int64")
+    c = te.compute((70, 80), lambda i, j: a[tir.min(tir.max(index[i, j], 0), 63), j], name="C")
+    return te.create_prim_func([a, index, c])
+
+
+def tiled():
+    a = tensor("A", (6, 8))
+    return te.create_prim_func([a, te.compute((6, 32), lambda i, j: a[i, j % 8] + 1.0, name="C")])
+
+
+KERNELS = {
+    "product": (product, Kind.CONTRACTION),
+    "few rows": (lambda: product(2, 96, 64), Kind.CONTRACTION),
+    "large product": (lambda: product(96, 64, 128), Kind.CONTRACTION),
+    "dots": (dots, Kind.CONTRACTION),
+    "epilogue": (with_epilogue, Kind.CONTRACTION),
+    "bytes": (lambda: product(16, 32, 64, "int8", "int32"), Kind.CONTRACTION),
+    "rows": (rows_sum, Kind.REDUCTION),
+    "columns": (columns_sum, Kind.REDUCTION),
+    "everything": (everything, Kind.REDUCTION),
+    "transpose": (transposed, Kind.TRANSPOSE),
+    "transpose and more": (lambda: transposed(True), Kind.TRANSPOSE),
+    "gather": (gathered, Kind.GATHER),
+    "periods": (tiled, Kind.ELEMENTWISE),
+}
+
+
+def arrays_for(fn):
+    made = []
+    for param in fn.params:
+        buffer = fn.buffer_map[param]
+        shape = [int(n.value) for n in buffer.shape]
+        dtype = str(buffer.dtype)
+        if dtype.startswith("float"):
+            made.append(RNG.integers(-4, 5, shape).astype(dtype))  # sums are exact in any order
+        else:
+            made.append(RNG.integers(-5, 60, shape).astype(dtype))
+    return made
+
+
+def result(fn, arrays):
+    copies = [a.copy() for a in arrays]
+    tir.interpret(fn, *copies)
+    return copies[-1]
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_kind_of_a_block_is_found_out_from_what_it_computes(name):
+    make, kind = KERNELS[name]
+    sch = tir.Schedule(make())
+    assert View(sch, sch.get_block("C")).kind is kind
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_plan_that_is_offered_can_be_saved_and_keeps_what_is_computed(name):
+    fn = KERNELS[name][0]()
+    arrays = arrays_for(fn)
+    wanted = result(fn, arrays)
+    choices = plans_for(tir.Schedule(fn), "C", CPU)
+    assert choices
+    picked = choices[:1] + random.Random(0).sample(choices[1:], min(3, len(choices) - 1))
+    for plan, _ in picked if name != "everything" else picked[:2]:
+        saved = json.loads(json.dumps(plan.as_json()))
+        assert plan_from_json(saved) == plan
+        sch = tir.Schedule(fn)
+        apply_plan(sch, "C", saved)
+        assert sch.mod["main"] is not fn
+        np.testing.assert_array_equal(result(sch.mod["main"], arrays), wanted, err_msg=str(plan))
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_the_first_plan_is_the_one_the_default_schedule_takes(name):
+    fn = KERNELS[name][0]()
+    with PassContext() as context:
+        default.schedule_function(fn, CPU)
+    (taken,) = [d.text for d in context.report if d.text.startswith("block C taken by")]
+    sch = tir.Schedule(tir.transform.with_index_dtype(fn, "int64"))
+    assert taken == f"block C taken by {plans_for(sch, 'C', CPU)[0].plan}"
+
+
+def test_predictions_rank_large_tiles_before_single_sums_and_name_what_is_read_from_where():
+    choices = plans_of(tir.Schedule(product(512, 512, 512)), "C", "llvm -mcpu=haswell -num-cores=2")
+    costs = {str(c.plan): c.cost for c in choices if c.cost is not None}
+    single = next(
+        cost for plan, cost in costs.items() if plan.startswith("Tile(rows=1, vectors=1,")
+    )
+    assert choices[0].cost.seconds * 3 < single.seconds
+    assert choices[0].cost.threads == 2
+    assert "cycles" in str(choices[0]) and "2 threads" in str(choices[0])
+
+
+def test_a_plan_is_carried_out_for_users_loops_too():
+    fn = product(64, 64, 64)
+    sch = tir.Schedule(fn)
+    apply_plan(sch, sch.get_block("C"), {"plan": "Tile", "rows": 4, "vectors": 2, "lanes": 8})
+    text = sch.mod.script()
+    assert "T.vectorized(8)" in text and "T.unroll(4)" in text
+
+
+@pytest.mark.parametrize(
+    ("plan", "reason"),
+    [
+        ({"plan": "Tile", "rows": 0, "vectors": 1, "lanes": 8}, "rows: wanted 1 or more, got 0"),
+        ({"plan": "Tile", "rows": -3, "vectors": 1, "lanes": 8}, "rows: wanted 1 or more, got -3"),
+        ({"plan": "Tile", "rows": 25, "vectors": 1, "lanes": 8}, "tiles of 25 rows.* are 24"),
+        ({"plan": "Tile", "rows": 1, "vectors": 9, "lanes": 8}, "tiles of 72 columns.* are 40"),
+        ({"plan": "Tile", "rows": 1, "vectors": 10**30, "lanes": 8}, "columns, and there are 40"),
+        ({"plan": "Tile", "rows": 1.5, "vectors": 1, "lanes": 8}, "rows: wanted int, got float"),
+        ({"plan": "Tile", "rows": True, "vectors": 1, "lanes": 8}, "rows: wanted int, got bool"),
+        ({"plan": "Tile", "rows": 1, "vectors": 1}, "wanted the keys rows, vectors, lanes"),
+        ({"plan": "Tile", "rows": 1, "vectors": 1, "lanes": 8, "x": 1}, "wanted the keys rows"),
+        ({"plan": "Tyle"}, "no plan is called 'Tyle'; did you mean Tile?"),
+        ({"rows": 1}, "a map with the key 'plan'"),
+        (["Tile"], "a map with the key 'plan'"),
+        (None, "a map with the key 'plan'"),
+        ({"plan": "Columns"}, "does not fit block C, a contraction"),
+        ({"plan": "Gather", "columns": 4}, "gathers nothing"),
+        ({"plan": "Transpose", "rows": 4, "columns": 4}, "lies as what it writes"),
+        ({"plan": "Elementwise", "run": 2}, "each element once"),
+        ({"plan": "Dots", "rows": 1, "columns": 1}, "both lie along the depth"),
+        ({"plan": "Streaming", "width": 40, "runs": 8}, "few rows, and there are 24"),
+        ({"plan": "Blocked", "rows": 4, "vectors": 1, "lanes": 8, "depth": 7, "panels": 1,
+          "tiles": 1}, "pieces of 7 leave a rest of the depth 36"),
+        ({"plan": "Blocked", "rows": 4, "vectors": 1, "lanes": 8, "depth": 36, "panels": 6,
+          "tiles": 1}, "blocks of 6 panels of 8, and there are 5"),
+        ({"plan": "LowPrecision", "rows": 1, "vectors": 1, "lanes": 8, "group": 4,
+          "broadcast": "int8", "streamed": "int8"}, "narrow numbers"),
+    ],
+)  # fmt: skip
+def test_a_wrong_plan_is_refused_with_what_is_wrong_and_changes_nothing(plan, reason):
+    fn = product()
+    sch = tir.Schedule(fn)
+    with pytest.raises(ScheduleError, match=reason):
+        apply_plan(sch, "C", plan)
+    assert_structural_equal(sch.mod["main"], tir.Schedule(fn).mod["main"])
+    assert not any(inst.name == "split" for inst in sch.trace.insts)
+
+
+def test_panels_of_an_input_that_is_written_are_refused():
+    square = from_source(
+        "@T.prim_func\n"
+        'def main(A: T.Buffer((16, 16), "float32"), B: T.Buffer((16, 16), "float32")):\n'
+        "    for i, j, k in T.grid(16, 16, 16):\n"
+        '        with T.block("C"):\n'
+        '            vi, vj, vk = T.axis.remap("SSR", [i, j, k])\n'
+        "            with T.init():\n"
+        "                B[vi, vj] = T.float32(0)\n"
+        "            B[vi, vj] = B[vi, vj] + A[vi, vk] * B[vk, vj]\n"
+    )
+    sch = tir.Schedule(square)
+    with pytest.raises(ScheduleError, match="does not fit block C, a other|written"):
+        apply_plan(sch, "C", {"plan": "Tile", "rows": 2, "vectors": 1, "lanes": 8, "pack": True})
+
+
+def numbers_for(rng, field):
+    if field.type in ("bool", bool):
+        return rng.random() < 0.5
+    return rng.choice([0, 1, 2, 3, 4, 5, 7, 8, 16, 24, 32, 36, 40, 64, 128, 10**9])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_plans_are_refused_or_right(seed):
+    rng = random.Random(seed)
+    name = rng.choice([n for n in KERNELS if n != "everything"])
+    fn = KERNELS[name][0]()
+    arrays = arrays_for(fn)
+    wanted, applied = None, 0
+    for _ in range(60):
+        cls = PLANS[rng.choice(sorted(PLANS))]
+        values = {f.name: numbers_for(rng, f) for f in dataclasses.fields(cls)}
+        for key in {"broadcast", "streamed"} & set(values):
+            values[key] = rng.choice(["int8", "int16", "uint8"])
+        if "splits" in values:
+            values["splits"] = [[rng.randrange(3), [rng.choice([1, 2, 8])]]]
+        sch = tir.Schedule(fn)
+        try:
+            apply_plan(sch, "C", {"plan": cls.__name__, **values})
+        except ScheduleError:
+            continue
+        applied += 1
+        if applied <= 2:
+            wanted = result(fn, arrays) if wanted is None else wanted
+            got = result(sch.mod["main"], arrays)
+            np.testing.assert_array_equal(got, wanted, err_msg=f"{cls.__name__} {values}")
+
+
+def test_every_class_of_plans_is_in_the_table_of_planners():
+    assert {p for planners in PLANNERS.values() for p in planners} == set(PLANS.values())
+    assert set(PLANNERS) == set(Kind)
+
+
+def test_plans_for_this_machine_are_those_of_its_model():
+    fn = product(64, 64, 64)
+    assert plans_of(tir.Schedule(fn), "C")[0] == plans_for(tir.Schedule(fn), "C", cpu_model())[0]
