@@ -175,7 +175,9 @@ def explain(mod: IRModule, target: Any = None) -> Report:
 def packed(mod: IRModule, target: Target) -> IRModule:
     """`mod` with constants as kernels scheduled for `target` read them."""
     pack = transform.PackConstants(cpu=cpu_model(target))
-    passes = (ApplyTuned(target=target), WidenIndices(), pack)
+    # Functions are tuned as they are written, or as the rules get them: with constants packed.
+    tuned = ApplyTuned(target=target)
+    passes = (tuned, WidenIndices(), pack, tuned)
     return Sequential(passes, name="pack")(mod)
 
 

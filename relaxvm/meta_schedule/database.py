@@ -20,6 +20,7 @@ from ..target import Target, cpu_model, machine_of
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule, Trace
 from ..tir.schedule.rules import SOURCES
+from ..tir.transform import with_index_dtype
 from .arg_info import TensorInfo, entry_of
 
 _EQUALITIES = ("structural", "ignore-ndarray", "anchor-block")
@@ -106,8 +107,14 @@ class TuningRecord:
         return self._trace
 
     def schedule(self, mod: IRModule | PrimFunc | None = None) -> Schedule:
-        """The steps done to `mod`, or to the workload itself."""
-        schedule = Schedule(self.workload.mod if mod is None else IRModule({"main": entry_of(mod)}))
+        """The steps done to `mod`, or to the workload itself. What was measured with wide indices
+        has wide indices.
+        """
+        fn = entry_of(self.workload.mod if mod is None else mod)
+        if mod is not None and key_of(fn) != self.workload.key:
+            wide = with_index_dtype(fn, "int64")
+            fn = wide if key_of(wide) == self.workload.key else fn
+        schedule = Schedule(IRModule({"main": fn}))
         if isinstance(self._trace, Trace):
             self._trace.apply_to_schedule(schedule)
         else:
@@ -213,9 +220,16 @@ class Database:
     def query_tuning_record(
         self, mod: IRModule | PrimFunc, target: Any = None, workload_name: str | None = None
     ) -> TuningRecord | None:
-        """The fastest record of `mod` for `target` (None: for any), or None."""
-        best = self.get_top_k(Workload(mod), 1 << 30)
-        return next((record for record in best if record.fits(target)), None)
+        """The fastest record of `mod` for `target` (None: for any), or None; if there is none, that
+        of `mod` with wide indices, which builds have.
+        """
+        fn = entry_of(mod)
+        for each in dict.fromkeys((fn, with_index_dtype(fn, "int64"))):
+            best = self.get_top_k(Workload(each), 1 << 30)
+            fits = next((record for record in best if record.fits(target)), None)
+            if fits is not None:
+                return fits
+        return None
 
     def query_schedule(
         self, mod: IRModule | PrimFunc, target: Any = None, workload_name: str | None = None

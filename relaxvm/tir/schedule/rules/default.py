@@ -12,6 +12,7 @@ half changed.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,6 @@ from ....base import (
     ScheduleError,
     decided,
     declined,
-    did_you_mean,
     in_function,
 )
 from ....ir import IRModule, PassContext, walk
@@ -36,7 +36,6 @@ from ...stmt import (
     PrimFunc,
 )
 from ...transform import with_index_dtype
-from ..intrin import OWN_RULES
 from ..schedule import Schedule
 from .attention import schedule_attention
 from .blocked import Blocked
@@ -47,9 +46,11 @@ from .dots import Dots
 from .empty import is_filled, without_empty
 from .gather import Gather
 from .injective import Elementwise, inline_producers
+from .levels import Levels
 from .low_precision import LowPrecision
 from .neighbours import merge_neighbours
 from .nontemporal import store_past_caches
+from .own import AS_USUAL, OWN_BLOCK_RULES, BlockRule, Picks
 from .parallel import share_loops
 from .plan import PLANS, Plan
 from .pooling import schedule_pools
@@ -65,8 +66,6 @@ from .winograd import schedule_winograd
 
 SCHEDULED = "tir.is_scheduled"
 
-# (schedule, block, cpu) -> whether the rule fits and was applied
-BlockRule = Callable[[Schedule, Any, CpuModel], bool]
 # (schedule, blocks, cpu) -> the blocks that the rule has taken care of, which block rules leave
 GroupRule = Callable[[Schedule, Sequence[Any], CpuModel], Sequence[Any]]
 
@@ -149,6 +148,19 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
     except ScheduleError:
         return fn
     sums = any(reduces(sch.get(rv)) for rv in blocks)
+    sch = scheduled_by(sch, cpu, exact)
+    scheduled = next(iter(sch.mod.functions.values()))
+    assert isinstance(scheduled, PrimFunc)
+    if sums and not exact:
+        scheduled = scheduled.with_attr(REASSOCIATE, True)
+    return scheduled if scheduled is fn else scheduled.with_attr(SCHEDULED, True)
+
+
+def scheduled_by(
+    sch: Schedule, cpu: CpuModel, exact: bool = False, picks: Picks = AS_USUAL
+) -> Schedule:
+    """A schedule of which no block is scheduled, after the rules and what is picked."""
+    blocks = sch.get_child_blocks(sch.get_block("root"))
     # Rules may take blocks away; what is told is about those that were written.
     written = {rv: sch.get(rv) for rv in blocks}
     orders = sum_orders(sch, blocks) if exact else {}
@@ -161,25 +173,25 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
         except ScheduleError as error:
             declined("{} given up: {}", group_rule.__name__, str(error))
             continue
-        if taken:
+        if taken and picks.takes(group_rule.__name__):
             for rv in taken:
                 if rv in written:
                     decided("block {} taken by {}", written[rv], group_rule.__name__)
             # Rules put other blocks in the place of some that they do not speak of.
             sch, left = trial, [rv for rv in left if rv not in taken and trial.has_block(rv)]
-    blocks_left = _Blocks(sch, cpu, orders)
+    blocks_left = _Blocks(sch, cpu, orders, picks)
     for rv in left:
         blocks_left.schedule(rv, written[rv])
     sch = blocks_left.sch
+    if picks is not AS_USUAL:
+        with contextlib.suppress(ScheduleError), sch.attempt():
+            picks.move(sch)
+            keep_orders(sch, orders)
     sch = merge_neighbours(sch, sch.get_child_blocks(sch.get_block("root")))
     sch = store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     if cpu.cores > 1:
         sch = share_loops(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
-    scheduled = next(iter(sch.mod.functions.values()))
-    assert isinstance(scheduled, PrimFunc)
-    if sums and not exact:
-        scheduled = scheduled.with_attr(REASSOCIATE, True)
-    return scheduled if scheduled is fn else scheduled.with_attr(SCHEDULED, True)
+    return sch
 
 
 GROUP_RULES: tuple[GroupRule, ...] = (
@@ -194,14 +206,14 @@ GROUP_RULES: tuple[GroupRule, ...] = (
 _REDUCTIONS = (Begin, Rows, Columns)
 # What a block is -> the plans for it, of which the first that chooses to is carried out.
 PLANNERS: dict[Kind, tuple[type[Plan], ...]] = {
-    Kind.CONTRACTION: (LowPrecision, Dots, Streaming, Ragged, Blocked, Tile, *_REDUCTIONS),
-    Kind.CONVOLUTION: (LowPrecision, Ragged, Blocked, Tile, *_REDUCTIONS),
-    Kind.POOL: _REDUCTIONS,
-    Kind.REDUCTION: _REDUCTIONS,
-    Kind.TRANSPOSE: (Transpose, Elementwise),
-    Kind.GATHER: (Gather, Elementwise),
-    Kind.ELEMENTWISE: (Elementwise,),
-    Kind.OTHER: (),
+    Kind.CONTRACTION: (LowPrecision, Dots, Streaming, Ragged, Blocked, Tile, *_REDUCTIONS, Levels),
+    Kind.CONVOLUTION: (LowPrecision, Ragged, Blocked, Tile, *_REDUCTIONS, Levels),
+    Kind.POOL: (*_REDUCTIONS, Levels),
+    Kind.REDUCTION: (*_REDUCTIONS, Levels),
+    Kind.TRANSPOSE: (Transpose, Elementwise, Levels),
+    Kind.GATHER: (Gather, Elementwise, Levels),
+    Kind.ELEMENTWISE: (Elementwise, Levels),
+    Kind.OTHER: (Levels,),
 }
 
 
@@ -226,13 +238,18 @@ class _NotFor(ScheduleError):
 class _Blocks:
     """Gives each block its loops: by a rule of somebody's own, or the first plan that holds."""
 
-    def __init__(self, sch: Schedule, cpu: CpuModel, orders: Mapping[Any, tuple[int, ...]]) -> None:
-        self.sch, self.cpu, self.orders = sch, cpu, orders
+    def __init__(
+        self, sch: Schedule, cpu: CpuModel, orders: Mapping[Any, tuple[int, ...]], picks: Picks
+    ) -> None:
+        self.sch, self.cpu, self.orders, self.picks = sch, cpu, orders, picks
 
     def schedule(self, rv: Any, written: Block) -> None:
         """written: the block before any was changed, for the report"""
         self.view = View(self.sch, rv)
         self.written = written
+        picked = self.picks.plan(self.view)
+        if picked is not None and self._holds(str(picked), self._apply, picked):
+            return
         planners = PLANNERS[self.view.kind]
         names = {planner.__name__ for planner in planners}
         if self._by_own_rule({None, *PLANS} - names):
@@ -275,33 +292,3 @@ class _Blocks:
             return False
         decided("block {} taken by {}", self.written, name)
         return True
-
-
-# (the plan before which it is tried, None: before all; the rule)
-OWN_BLOCK_RULES: list[tuple[str | None, BlockRule]] = []
-
-
-def block_rule(before: str | None = None) -> Callable[[BlockRule], BlockRule]:
-    """Decorator: a rule of one's own for blocks, tried before all plans, or just before those of
-    the class that is named ("Tile", "Elementwise", ...). One of the same name takes its place.
-    Raises ScheduleError for an unknown name.
-
-    A rule takes a schedule to change, a block of it and a `CpuModel`; it answers whether it fits.
-    Where it answers False or raises ScheduleError, what it did to the schedule is forgotten.
-    Kernels of a process with such rules are neither taken from the cache nor put there.
-    """
-    if before is not None and before not in PLANS:
-        hint = did_you_mean(before, PLANS)
-        raise ScheduleError(
-            f"block_rule: no plan is called {before!r}{hint}; there are {', '.join(sorted(PLANS))}"
-        )
-
-    def register(rule: BlockRule) -> BlockRule:
-        names = [r.__name__ for _, r in OWN_BLOCK_RULES]
-        if rule.__name__ in names:
-            del OWN_BLOCK_RULES[names.index(rule.__name__)]
-        OWN_BLOCK_RULES.insert(0, (before, rule))
-        OWN_RULES.append(rule.__name__)
-        return rule
-
-    return register

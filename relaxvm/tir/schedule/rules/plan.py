@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from random import Random
 from typing import Any
 
 from ....base import CpuModel, LoadError, ScheduleError, did_you_mean
@@ -40,6 +41,11 @@ class Plan(Plain):
     def choose(cls, view: View, cpu: CpuModel) -> Plan | None:
         """The plan of this class for a block; None if another class serves it better."""
         raise NotImplementedError
+
+    @classmethod
+    def random(cls, view: View, cpu: CpuModel, rng: Random) -> Plan | None:
+        """Any plan of this class for a block, drawn; None if it has none that could be drawn."""
+        return None
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         """Plans of this class that differ in what could be decided otherwise."""

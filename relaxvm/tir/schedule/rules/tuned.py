@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from ....base import ScheduleError, decided, in_function
-from ....ir import IRModule, PassContext
+from ....ir import IRModule, PassContext, walk
 from ....ir.transform import module_pass
-from ...stmt import FORMULA, PrimFunc
+from ...stmt import FORMULA, REASSOCIATE, Block, PrimFunc
 from ..schedule import Schedule
 from .default import SCHEDULED, is_scheduled
+from .queries import reduces
 
 # (loop function, target) -> its schedule, or None: what is asked, the innermost last.
 Source = Callable[[PrimFunc, Any], Schedule | None]
@@ -35,19 +36,30 @@ def ApplyTuned(mod: IRModule, ctx: PassContext, *, target: Any) -> IRModule:
         return mod
     changed = {}
     for gv, fn in mod.items():
-        if not isinstance(fn, PrimFunc) or (fn.span is not FORMULA and is_scheduled(fn)):
+        if not isinstance(fn, PrimFunc) or fn.get_attr(SCHEDULED, False):
+            continue
+        if fn.span is not FORMULA and is_scheduled(fn):
             continue
         with in_function(gv):
             tuned = _asked(fn, target, sources, gv.name_hint)
         if tuned is not None:
-            attrs = {**fn.attrs, SCHEDULED: True}
-            changed[gv] = tuned.replace(attrs=attrs)
+            changed[gv] = as_tuned(fn, tuned)
     if not changed:
         return mod
     new = mod.clone()
     for gv, fn in changed.items():
         new[gv] = fn
     return new
+
+
+def as_tuned(fn: PrimFunc, tuned: PrimFunc) -> PrimFunc:
+    """`tuned`, a schedule of `fn`, marked as default schedules are: sums are added up in any order,
+    as for those.
+    """
+    sums = any(isinstance(n, Block) and reduces(n) for n in walk(fn.body))
+    return tuned.replace(
+        attrs={**fn.attrs, SCHEDULED: True, **({REASSOCIATE: True} if sums else {})}
+    )
 
 
 def _asked(fn: PrimFunc, target: Any, sources: tuple[Source, ...], name: str) -> PrimFunc | None:
