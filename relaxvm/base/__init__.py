@@ -1,4 +1,5 @@
-"""What every room needs: scalar types, errors, source spans, what passes tell, and configuration.
+"""What every room needs: scalar types, errors, source spans, what passes tell, configuration, and
+the builder of LLVM IR, which is loaded when it is asked for.
 
 Enters: nothing but numpy. Leaves: `DataType`, the error classes, `Span`, `config`.
 Not done here: anything about IR or about running programs.
@@ -46,4 +47,4 @@ from .span import Span as Span
 from .steps import Steps as Steps
 from .steps import run_steps as run_steps
 
-__getattr__ = submodules(__name__, files="config")
+__getattr__ = submodules(__name__, files="config llvm")

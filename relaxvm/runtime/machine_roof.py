@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from ..base.llvm import Function, Module, Value
 from .trampoline import parse_ir
 
 _SIZES_BYTES = (1 << 15, 1 << 18, 1 << 22, 1 << 26)
@@ -111,76 +112,52 @@ def _native() -> tuple[Any, Any, int]:
 
 def _roof_ir(lanes: int, fused: bool) -> str:
     floats, ints = f"<{lanes} x float>", f"<{lanes} x i32>"
-    attributes = f'nounwind "prefer-vector-width"="{32 * lanes}" ' + (
-        f'"min-legal-vector-width"="{32 * lanes}"'
-    )
+    width = f'vector-width"="{32 * lanes}"'
+    attributes = f'nounwind "prefer-{width} "min-legal-{width}'
+    m = Module()
+    f = m.define("void(ptr, i64)", "compute", attributes)
+    place, steps = f.params
+    x = f.load(floats, place, 4)
 
-    def step(k: int) -> str:
+    def fma(total: Value, k: int) -> Value:
         if fused:
-            args = f"{floats} %a{k}, {floats} %x, {floats} %x"
-            return f"  %b{k} = call {floats} @llvm.fma.v{lanes}f32({args})"
-        return f"  %m{k} = fmul {floats} %a{k}, %x\n  %b{k} = fadd {floats} %m{k}, %x"
+            return f.intrinsic("llvm.fma", total, x, x)
+        return f.op("fadd", f.op("fmul", total, x), x)
 
-    def load(k: int) -> str:
-        return (
-            f"  %at{k} = getelementptr {ints}, ptr %row, i64 {k}\n"
-            f"  %v{k} = load {ints}, ptr %at{k}, align 64\n"
-            f"  %o{k} = or {ints} %r{k}, %v{k}"
-        )
+    before = f.block
+    with f.for_(steps, guard=""):
+        sums = _carried(f, floats, _CHAINS, before, fma)
+    f.store(functools.reduce(functools.partial(f.op, "fadd"), sums), place, 4)
+    f.ret()
+    f = m.define("void(ptr, i64, i64, ptr)", "read", attributes)
+    block, steps, times, place = f.params
+    with f.for_(times, guard=""):
+        before = f.block
+        with f.for_(steps, guard="") as i:
+            row = functools.partial(f.element, f"[{_UNROLLED} x {ints}]", block)
 
-    def lines(count: int, line: Callable[[int], str]) -> str:
-        return "\n".join(map(line, range(count)))
+            def read(total: Value, k: int) -> Value:
+                return f.op("or", total, f.load(ints, f.at(row(i), 4 * lanes * k), 64))
 
-    def joined(kind: str, value: str, what: str, count: int) -> str:
-        first = f"  %t0 = {what} {kind} %{value}0, %{value}1\n"
-        rest = (f"  %t{k} = {what} {kind} %t{k - 1}, %{value}{k + 1}" for k in range(1, count - 1))
-        return first + "\n".join(rest)
+            sums = _carried(f, ints, _UNROLLED, before, read)
+        f.emit('  call void asm sideeffect "", "~{memory}"()')
+        f.store(functools.reduce(functools.partial(f.op, "or"), sums), place, 4)
+    f.ret()
+    return m.text()
 
-    return f"""
-declare {floats} @llvm.fma.v{lanes}f32({floats}, {floats}, {floats})
 
-define void @compute(ptr %place, i64 %steps) {attributes} {{
-entry:
-  %x = load {floats}, ptr %place, align 4
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %entry ], [ %i.next, %loop ]
-{lines(_CHAINS, lambda k: f"  %a{k} = phi {floats} [ zeroinitializer, %entry ], [ %b{k}, %loop ]")}
-{lines(_CHAINS, step)}
-  %i.next = add i64 %i, 1
-  %more = icmp slt i64 %i.next, %steps
-  br i1 %more, label %loop, label %done
-done:
-{joined(floats, "b", "fadd", _CHAINS)}
-  store {floats} %t{_CHAINS - 2}, ptr %place, align 4
-  ret void
-}}
-
-define void @read(ptr %block, i64 %steps, i64 %times, ptr %place) {attributes} {{
-entry:
-  br label %again
-again:
-  %j = phi i64 [ 0, %entry ], [ %j.next, %done ]
-  br label %loop
-loop:
-  %i = phi i64 [ 0, %again ], [ %i.next, %loop ]
-{lines(_UNROLLED, lambda k: f"  %r{k} = phi {ints} [ zeroinitializer, %again ], [ %o{k}, %loop ]")}
-  %row = getelementptr [{_UNROLLED} x {ints}], ptr %block, i64 %i
-{lines(_UNROLLED, load)}
-  %i.next = add i64 %i, 1
-  %more = icmp slt i64 %i.next, %steps
-  br i1 %more, label %loop, label %done
-done:
-{joined(ints, "o", "or", _UNROLLED)}
-  call void asm sideeffect "", "~{{memory}}"()
-  store {ints} %t{_UNROLLED - 2}, ptr %place, align 4
-  %j.next = add i64 %j, 1
-  %rounds = icmp slt i64 %j.next, %times
-  br i1 %rounds, label %again, label %end
-end:
-  ret void
-}}
-"""
+def _carried(
+    f: Function, of: str, count: int, before: str, step: Callable[[Value, int], Value]
+) -> list[Value]:
+    """So many sums of a loop, from 0 in the block before it: what `step` makes of each."""
+    sums = []
+    for _ in range(count):
+        total = f.phi(of, (0, before))
+        sums.append((total, f.place()))
+    steps = [step(total, k) for k, (total, _) in enumerate(sums)]
+    for (total, add), one in zip(sums, steps):
+        add(total, one, f.block)
+    return steps
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -153,7 +153,7 @@ def _in_this_process(symbols: tuple[str, ...]) -> bool:
 def _build(llvm: Any, architecture: str, parking: str) -> _Pool:
     """A pool of its own; the process uses the one of `_library`."""
     places = sys.platform == "linux" and _in_this_process(layout.PLACING_SYMBOLS)
-    code = object_code(llvm, layout.pool_ir(architecture, parking, places), "threads")
+    code = object_code(llvm, layout.pool_ir, architecture, parking, places)
     machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
     jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
     builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()

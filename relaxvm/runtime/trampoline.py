@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import importlib.util
 import math
 import struct
 import sys
 from collections.abc import Callable
+from importlib.abc import SourceLoader
 from typing import Any
 
 import numpy as np
 
-from ..base import DataType, VMError
+from ..base import DataType, VMError, config
 from . import pyabi
 from . import trampoline_ir as layout
 from .dims import evaluate
@@ -95,19 +97,34 @@ def parse_ir(llvm: Any, text: str) -> Any:
     return llvm.parse_assembly(text, context)
 
 
-def object_code(llvm: Any, text: str, stem: str) -> bytes:
-    """`text` compiled: from the user's cache, or made now and cached."""
+def object_code(llvm: Any, write: Callable[..., str], *args: object) -> bytes:
+    """The LLVM IR that `write` gives for `args`, compiled: from the user's cache, or made now and
+    cached.
+    """
     versions = (llvm.llvm_version_info, llvm.get_default_triple(), sys.byteorder)
-    key = repr((stem, text, versions)).encode()
+    sources = [_source(module) for module in (write.__module__, "relaxvm.base.llvm")]
+    # To write the text takes longer than to take from the cache what it becomes.
+    text = write(*args).encode() if b"" in sources else b""
+    key = b"\n".join([repr((write.__name__, args, versions)).encode(), *sources, text])
     code = _cache.get(key)
     if code is None:
-        code = _compile(llvm, text)
+        code = _compile(llvm, (text.decode() or write(*args)))
         _cache.put(key, code)
     return code
 
 
+def _source(module: str) -> bytes:
+    """The file that a module is made from; nothing if it may be another one than runs here."""
+    spec = importlib.util.find_spec(module)
+    if spec is None or spec.origin is None or not isinstance(spec.loader, SourceLoader):
+        return b""
+    if spec.loader.path_stats(spec.origin)["mtime"] >= config.LOADED_AT:
+        return b""
+    return spec.loader.get_data(spec.origin)
+
+
 def _object_code(llvm: Any) -> bytes:
-    return object_code(llvm, layout.entry_ir(), "trampoline")
+    return object_code(llvm, layout.entry_ir)
 
 
 _lock = lock()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import sys
+from typing import TYPE_CHECKING
 
+from ..base import Deferred
 from .pyabi import (
     BYTES_DATA,
     DESCR_BYTEORDER,
@@ -21,6 +22,11 @@ from .pyabi import (
     SLOT_DTYPE,
     TP_FLAGS,
 )
+
+if TYPE_CHECKING:
+    from ..base import llvm
+else:
+    llvm = Deferred("relaxvm.base.llvm")
 
 CODE_COUNT = -1_000_000
 """The number of arguments is wrong."""
@@ -56,226 +62,226 @@ RECORD = (
 
 
 def entry_ir() -> str:
-    """LLVM IR of the native function.
+    """LLVM IR of the native function ``relaxvm_call(self, args, nargs)``."""
+    m = llvm.Module()
+    _Entry(m.define("ptr(ptr, ptr, i64)", "relaxvm_call")).emit()
+    return m.text()
 
-    Each `$name` of the entry record is loaded once, where it is needed.
-    """
 
-    def word(name: str, register: str, kind: str = "ptr") -> str:
+class _Entry:
+    def __init__(self, f: llvm.Function) -> None:
+        self.f = f
+        self.record, self.args, self.nargs = f.params
+        self.scalars: list[tuple[llvm.Operand, str]] = []
+
+    def word(self, name: str, kind: str = "ptr") -> llvm.Value:
+        """A word of the entry record, loaded where it is needed."""
         offset = BYTES_DATA + 8 * RECORD.index(name)
-        return f"""
-  %{register}.at = getelementptr i8, ptr %self, i64 {offset}
-  %{register} = load {kind}, ptr %{register}.at, align 8"""
+        return self.f.load(kind, self.f.at(self.record, offset))
 
-    def field(base: str, offset: int, register: str, kind: str = "ptr") -> str:
-        return f"""
-  %{register}.at = getelementptr i8, ptr %{base}, i64 {offset}
-  %{register} = load {kind}, ptr %{register}.at, align 4"""
+    def member(self, base: llvm.Value, offset: int, kind: str = "ptr") -> llvm.Value:
+        return self.f.load(kind, self.f.at(base, offset), 4)
 
-    def put(offset: int, kind: str, value: str) -> str:
-        name = f"put{next(counter)}"
-        return f"""
-  %{name} = getelementptr i8, ptr %arg, i64 {offset}
-  store {kind} {value}, ptr %{name}, align 4"""
+    def unless(self, good: llvm.Operand, label: str = "bad.argument") -> None:
+        """Go to `label` where `good` does not hold."""
+        fine = self.f.label("fine")
+        self.f.branch(good, fine, label)
+        self.f.start(fine)
 
-    counter = itertools.count()
-    kinds_at = BYTES_DATA + 8 * len(RECORD)
-    return f"""
-define ptr @relaxvm_call(ptr %self, ptr %args, i64 %nargs) nounwind {{
-entry:{word("nparams", "nparams", "i64")}
-  %right.count = icmp eq i64 %nparams, %nargs
-  br i1 %right.count, label %begin, label %bad.count
-begin:{word("num_threads", "threads", "i64")}
-  %threads32 = trunc i64 %threads to i32
-  {word("NDArray", "NDArray")}{word("ndarray", "ndarray")}{word("bfloat16", "bfloat16")}
-  %buffer = alloca [40 x i8], i64 %nparams, align 8
-  %empty = icmp eq i64 %nparams, 0
-  br i1 %empty, label %filled, label %each
-each:
-  %i = phi i64 [ 0, %begin ], [ %i.next, %next ]
-  %total = phi i64 [ 0, %begin ], [ %total.next, %next ]
-  %raw = phi i1 [ false, %begin ], [ %raw.next, %next ]
-  %object.at = getelementptr ptr, ptr %args, i64 %i
-  %object = load ptr, ptr %object.at, align 8
-  %kind.base = getelementptr i8, ptr %self, i64 {kinds_at}
-  %kind.at = getelementptr i64, ptr %kind.base, i64 %i
-  %kind.word = load i64, ptr %kind.at, align 8
-  %kind = and i64 %kind.word, 255
-  %shift = lshr i64 %kind.word, 8
-  %arg = getelementptr [40 x i8], ptr %buffer, i64 %i{field("object", OB_TYPE, "type")}
-  switch i64 %kind, label %bad.argument [
-    i64 {TENSOR}, label %tensor
-    i64 {TENSOR_BF16}, label %tensor
-    i64 {TENSOR_UINT16}, label %tensor
-    i64 {BOOL}, label %bool
-    i64 {SIGNED}, label %signed
-    i64 {UNSIGNED}, label %unsigned
-    i64 {FLOAT}, label %float ]
-tensor:
-  %is.ours = icmp eq ptr %type, %NDArray
-  br i1 %is.ours, label %ours, label %maybe.numpy
-ours:{field("object", SLOT_ARRAY, "slot")}{field("object", SLOT_DTYPE, "dtype")}
-  %slot.null = icmp eq ptr %slot, null
-  br i1 %slot.null, label %bad.argument, label %ours.dtype
-ours.dtype:
-  %is.bf16 = icmp eq ptr %dtype, %bfloat16
-  %wants.bf16 = icmp eq i64 %kind, {TENSOR_BF16}
-  %wants.uint16 = icmp eq i64 %kind, {TENSOR_UINT16}
-  %not.bf16 = xor i1 %is.bf16, true
-  %lacks.bf16 = and i1 %wants.bf16, %not.bf16
-  %has.bf16 = and i1 %wants.uint16, %is.bf16
-  %dtype.bad = or i1 %lacks.bf16, %has.bf16{field("slot", OB_TYPE, "slot.type")}
-  %slot.numpy = icmp eq ptr %slot.type, %ndarray
-  %dtype.good = xor i1 %dtype.bad, true
-  %ours.good = and i1 %slot.numpy, %dtype.good
-  br i1 %ours.good, label %array, label %bad.argument
-maybe.numpy:
-  %is.numpy = icmp eq ptr %type, %ndarray
-  %wants.bits = icmp ne i64 %kind, {TENSOR_BF16}
-  %numpy.good = and i1 %is.numpy, %wants.bits
-  br i1 %numpy.good, label %numpy, label %bad.argument
-numpy:{field("object", ND_DESCR, "its.descr")}{field("its.descr", DESCR_BYTEORDER, "order", "i8")}
-  %swapped = icmp eq i8 %order, {ord(">" if sys.byteorder == "little" else "<")}
-  br i1 %swapped, label %bad.argument, label %array
-array:
-  %header = phi ptr [ %slot, %ours.dtype ], [ %object, %numpy ]
-  %raw.here = phi i1 [ false, %ours.dtype ], [ true, %numpy ]
-  %raw.array = or i1 %raw, %raw.here
-  {field("header", ND_DATA, "data", "i64")}{field("header", ND_NDIM, "ndim", "i32")}
-  {field("header", ND_DIMS, "dims")}{field("header", ND_STRIDES, "strides")}
-  {field("header", ND_DESCR, "descr")}
-  {field("header", ND_FLAGS, "flags", "i32")}
-  {field("descr", DESCR_TYPE_NUM, "type.num", "i32")}
-  {put(0, "i64", "%data")}{put(8, "ptr", "%dims")}{put(16, "ptr", "%strides")}
-  {put(24, "i32", "%ndim")}{put(28, "i32", "%type.num")}{put(32, "i32", "%flags")}
-  {put(36, "i32", "%threads32")}
-  %axes = sext i32 %ndim to i64
-  br label %axis
-axis:
-  %axis.i = phi i64 [ 0, %array ], [ %axis.next, %axis.body ]
-  %count = phi i64 [ 1, %array ], [ %count.next, %axis.body ]
-  %axis.more = icmp slt i64 %axis.i, %axes
-  br i1 %axis.more, label %axis.body, label %counted
-axis.body:
-  %extent.at = getelementptr i64, ptr %dims, i64 %axis.i
-  %extent = load i64, ptr %extent.at, align 8
-  %count.next = mul i64 %count, %extent
-  %axis.next = add i64 %axis.i, 1
-  br label %axis
-counted:
-  %total.array = add i64 %total, %count
-  br label %next
-bool:{word("Py_True", "true.object")}{word("Py_False", "false.object")}
-  %is.true = icmp eq ptr %object, %true.object
-  %is.false = icmp eq ptr %object, %false.object
-  %is.bool = or i1 %is.true, %is.false
-  %bool.bits = zext i1 %is.true to i64
-  br i1 %is.bool, label %scalar, label %bad.argument
-signed:{field("type", TP_FLAGS, "signed.flags", "i64")}
-  %signed.bit = and i64 %signed.flags, {LONG_SUBCLASS}
-  %signed.ok = icmp ne i64 %signed.bit, 0
-  br i1 %signed.ok, label %signed.convert, label %bad.argument
-signed.convert:{word("PyLong_AsLongLong", "as.signed")}
-  %signed.value = call i64 %as.signed(ptr %object)
-  %signed.up = shl i64 %signed.value, %shift
-  %signed.down = ashr i64 %signed.up, %shift
-  %signed.fits = icmp eq i64 %signed.down, %signed.value
-  %signed.sure = icmp ne i64 %signed.value, -1
-  %signed.done = and i1 %signed.fits, %signed.sure
-  br i1 %signed.done, label %scalar, label %signed.check
-signed.check:
-  br i1 %signed.fits, label %check.error, label %bad.argument
-unsigned:{field("type", TP_FLAGS, "unsigned.flags", "i64")}
-  %unsigned.bit = and i64 %unsigned.flags, {LONG_SUBCLASS}
-  %unsigned.ok = icmp ne i64 %unsigned.bit, 0
-  br i1 %unsigned.ok, label %unsigned.convert, label %bad.argument
-unsigned.convert:{word("PyLong_AsUnsignedLongLong", "as.unsigned")}
-  %unsigned.value = call i64 %as.unsigned(ptr %object)
-  %unsigned.up = shl i64 %unsigned.value, %shift
-  %unsigned.down = lshr i64 %unsigned.up, %shift
-  %unsigned.fits = icmp eq i64 %unsigned.down, %unsigned.value
-  %unsigned.sure = icmp ne i64 %unsigned.value, -1
-  %unsigned.done = and i1 %unsigned.fits, %unsigned.sure
-  br i1 %unsigned.done, label %scalar, label %check.error
-float:{word("PyFloat_Type", "float.type")}
-  %is.float = icmp eq ptr %type, %float.type
-  br i1 %is.float, label %float.convert, label %float.from.int
-float.from.int:{field("type", TP_FLAGS, "float.flags", "i64")}
-  %float.bit = and i64 %float.flags, {LONG_SUBCLASS}
-  %float.ok = icmp ne i64 %float.bit, 0
-  br i1 %float.ok, label %float.convert, label %bad.argument
-float.convert:{word("PyFloat_AsDouble", "as.double")}
-  %float.value = call double %as.double(ptr %object)
-  %float.bits = bitcast double %float.value to i64
-  %float.sure = fcmp une double %float.value, -1.0
-  br i1 %float.sure, label %scalar, label %check.error
-check.error:
-  %checked = phi i64 [ %signed.value, %signed.check ], [ %unsigned.value, %unsigned.convert ],
-                     [ %float.bits, %float.convert ]
-  {word("PyErr_Occurred", "occurred")}
-  %error = call ptr %occurred()
-  %no.error = icmp eq ptr %error, null
-  br i1 %no.error, label %all.ones, label %clear
-all.ones:
-  ; -1 without an error is a value; for an unsigned one, 2**64 - 1 fits only if the shift is 0
-  %is.unsigned = icmp eq i64 %kind, {UNSIGNED}
-  %narrow = icmp ne i64 %shift, 0
-  %too.big = and i1 %is.unsigned, %narrow
-  br i1 %too.big, label %bad.argument, label %scalar
-clear:{word("PyErr_Clear", "clear.error")}
-  call void %clear.error()
-  br label %bad.argument
-scalar:
-  %payload = phi i64 [ %bool.bits, %bool ], [ %signed.value, %signed.convert ],
-                     [ %unsigned.value, %unsigned.convert ], [ %float.bits, %float.convert ],
-                     [ %checked, %all.ones ]
-  {put(0, "i64", "%payload")}{put(8, "ptr", "null")}{put(16, "ptr", "null")}{put(24, "i32", "-1")}
-  {put(28, "i32", "0")}{put(32, "i32", "0")}{put(36, "i32", "%threads32")}
-  br label %next
-next:
-  %total.next = phi i64 [ %total.array, %counted ], [ %total, %scalar ]
-  %raw.next = phi i1 [ %raw.array, %counted ], [ %raw, %scalar ]
-  %i.next = add i64 %i, 1
-  %more = icmp ult i64 %i.next, %nparams
-  br i1 %more, label %each, label %filled
-filled:
-  %elements = phi i64 [ 0, %begin ], [ %total.next, %next ]
-  %any.raw = phi i1 [ false, %begin ], [ %raw.next, %next ]
-  {word("wrapper", "wrapper")}{word("release_elements", "release", "i64")}
-  %large = icmp uge i64 %elements, %release
-  br i1 %large, label %big, label %small
-small:
-  %small.code = call i32 %wrapper(ptr %buffer)
-  br label %called
-big:
-  br i1 %any.raw, label %wants.ndarray, label %unlocked
-unlocked:{word("PyEval_SaveThread", "save")}{word("PyEval_RestoreThread", "restore")}
-  %thread = call ptr %save()
-  %big.code = call i32 %wrapper(ptr %buffer)
-  call void %restore(ptr %thread)
-  br label %called
-called:
-  %code = phi i32 [ %small.code, %small ], [ %big.code, %unlocked ]
-  %done = icmp eq i32 %code, 0
-  br i1 %done, label %success, label %failed
-success:{word("Py_None", "none")}{word("Py_IncRef", "incref")}
-  call void %incref(ptr %none)
-  ret ptr %none
-failed:
-  %code.wide = sext i32 %code to i64
-  br label %number
-wants.ndarray:
-  br label %number
-bad.count:
-  br label %number
-bad.argument:
-  %minus.i = xor i64 %i, -1
-  br label %number
-number:
-  %result = phi i64 [ %code.wide, %failed ], [ {CODE_COUNT}, %bad.count ],
-                    [ %minus.i, %bad.argument ], [ {CODE_WANTS_NDARRAY}, %wants.ndarray ]
-  {word("PyLong_FromLong", "from.long")}
-  %made = call ptr %from.long(i64 %result)
-  ret ptr %made
-}}
-"""
+    def emit(self) -> None:
+        f = self.f
+        nparams = self.word("nparams", "i64")
+        self.unless(f.op("icmp eq", nparams, self.nargs), "bad.count")
+        threads = f.cast("trunc", self.word("num_threads", "i64"), "i32")
+        kinds = f.at(self.record, BYTES_DATA + 8 * len(RECORD))
+        buffer = f.result_of(f"alloca [40 x i8], i64 {nparams}, align 8", "ptr")
+        before = f.block
+        f.branch(f.op("icmp eq", nparams, 0), "filled", "each")
+        f.start("each")
+        i = f.phi("i64", (0, before))
+        next_i = f.place()
+        total = f.phi("i64", (0, before))
+        next_total = f.place()
+        raw = f.phi("i1", (False, before))
+        next_raw = f.place()
+        arg = f.element("[40 x i8]", buffer, i)
+        self.object = f.load("ptr", f.element("ptr", self.args, i))
+        self.type = self.member(self.object, OB_TYPE)
+        word = f.load("i64", f.element("i64", kinds, i))
+        self.kind, self.shift = f.op("and", word, 255), f.op("lshr", word, 8)
+        tensors = dict.fromkeys((TENSOR, TENSOR_BF16, TENSOR_UINT16), "tensor")
+        scalars = {BOOL: "bool", SIGNED: "signed", UNSIGNED: "unsigned", FLOAT: "float"}
+        f.switch(self.kind, "bad.argument", {**tensors, **scalars})
+        header, raw_here = self.tensor()
+        axes = self.describe(arg, threads, header)
+        count = self.count(header, axes)
+        total_array, raw_array = f.op("add", total, count), f.op("or", raw, raw_here)
+        counted = f.block
+        f.jump("next")
+        self.number()
+        f.start("scalar")
+        payload = f.phi("i64", *self.scalars)
+        for offset, stored, of in (
+            *((0, payload, "i64"), (8, None, "ptr"), (16, None, "ptr"), (24, -1, "i32")),
+            *((28, 0, "i32"), (32, 0, "i32"), (36, threads, "i32")),
+        ):
+            f.store(stored, f.at(arg, offset), 4, of=of)
+        f.jump("next")
+        f.start("next")
+        total_now = f.phi("i64", (total_array, counted), (total, "scalar"))
+        raw_now = f.phi("i1", (raw_array, counted), (raw, "scalar"))
+        following = f.op("add", i, 1)
+        next_i(i, following, "next")
+        next_total(total, total_now, "next")
+        next_raw(raw, raw_now, "next")
+        f.branch(f.op("icmp ult", following, nparams), "each", "filled")
+        f.start("filled")
+        elements = f.phi("i64", (0, before), (total_now, "next"))
+        any_raw = f.phi("i1", (False, before), (raw_now, "next"))
+        code = self.kernel(buffer, elements, any_raw)
+        with f.if_(f.op("icmp eq", code, 0)):
+            none = self.word("Py_None")
+            f.call(self.word("Py_IncRef"), none, of="void(ptr)")
+            f.ret(none)
+        failures: list[tuple[llvm.Operand, str]] = [(f.cast("sext", code, "i64"), f.block)]
+        f.jump("number")
+        for label, number in (("wants.ndarray", CODE_WANTS_NDARRAY), ("bad.count", CODE_COUNT)):
+            f.start(label)
+            failures.append((number, label))
+            f.jump("number")
+        f.start("bad.argument")
+        failures.append((f.op("xor", i, -1), "bad.argument"))
+        f.jump("number")
+        f.start("number")
+        result = f.phi("i64", *failures)
+        f.ret(f.call(self.word("PyLong_FromLong"), result, of="ptr(i64)"))
+
+    def tensor(self) -> tuple[llvm.Value, llvm.Value]:
+        """The header of an array, and whether it is not an NDArray's."""
+        f = self.f
+        f.start("tensor")
+        ndarray = self.word("ndarray")
+        wants_bf16 = f.op("icmp eq", self.kind, TENSOR_BF16)
+        f.branch(f.op("icmp eq", self.type, self.word("NDArray")), "ours", "theirs")
+        f.start("ours")
+        slot, dtype = self.member(self.object, SLOT_ARRAY), self.member(self.object, SLOT_DTYPE)
+        self.unless(f.op("icmp ne", slot, None))
+        is_bf16 = f.op("icmp eq", dtype, self.word("bfloat16"))
+        lacks = f.op("and", wants_bf16, f.not_(is_bf16))
+        has = f.op("and", f.op("icmp eq", self.kind, TENSOR_UINT16), is_bf16)
+        is_numpy = f.op("icmp eq", self.member(slot, OB_TYPE), ndarray)
+        self.unless(f.op("and", is_numpy, f.not_(f.op("or", lacks, has))))
+        ours = f.block
+        f.jump("array")
+        f.start("theirs")
+        is_numpy = f.op("icmp eq", self.type, ndarray)
+        self.unless(f.op("and", is_numpy, f.not_(wants_bf16)))
+        order = self.member(self.member(self.object, ND_DESCR), DESCR_BYTEORDER, "i8")
+        self.unless(f.op("icmp ne", order, ord(">" if sys.byteorder == "little" else "<")))
+        theirs = f.block
+        f.jump("array")
+        f.start("array")
+        header = f.phi("ptr", (slot, ours), (self.object, theirs))
+        return header, f.phi("i1", (False, ours), (True, theirs))
+
+    def describe(self, arg: llvm.Value, threads: llvm.Value, header: llvm.Value) -> llvm.Value:
+        """Fill in the argument of an array; gives its rank."""
+        f, descr = self.f, self.member(header, ND_DESCR)
+        ndim = self.member(header, ND_NDIM, "i32")
+        for offset, stored in (
+            (0, self.member(header, ND_DATA, "i64")),
+            (8, self.member(header, ND_DIMS)),
+            (16, self.member(header, ND_STRIDES)),
+            (24, ndim),
+            (28, self.member(descr, DESCR_TYPE_NUM, "i32")),
+            (32, self.member(header, ND_FLAGS, "i32")),
+            (36, threads),
+        ):
+            f.store(stored, f.at(arg, offset), 4)
+        return f.cast("sext", ndim, "i64")
+
+    def count(self, header: llvm.Value, axes: llvm.Value) -> llvm.Value:
+        """The elements of an array."""
+        f, dims = self.f, self.member(header, ND_DIMS)
+        before = f.block
+        f.jump("axis")
+        f.start("axis")
+        axis = f.phi("i64", (0, before))
+        next_axis = f.place()
+        count = f.phi("i64", (1, before))
+        next_count = f.place()
+        f.branch(f.op("icmp slt", axis, axes), "axis.body", "counted")
+        f.start("axis.body")
+        extent = f.load("i64", f.element("i64", dims, axis))
+        next_count(count, f.op("mul", count, extent), "axis.body")
+        next_axis(axis, f.op("add", axis, 1), "axis.body")
+        f.jump("axis")
+        f.start("counted")
+        return count
+
+    def number(self) -> None:
+        """The payloads of Python's numbers, in `scalars`."""
+        f = self.f
+        f.start("bool")
+        is_true = f.op("icmp eq", self.object, self.word("Py_True"))
+        is_false = f.op("icmp eq", self.object, self.word("Py_False"))
+        self.scalars.append((f.cast("zext", is_true, "i64"), "bool"))
+        f.branch(f.op("or", is_true, is_false), "scalar", "bad.argument")
+        signed = self.integer("signed", "PyLong_AsLongLong", "ashr")
+        unsigned = self.integer("unsigned", "PyLong_AsUnsignedLongLong", "lshr")
+        f.start("float")
+        is_float = f.op("icmp eq", self.type, self.word("PyFloat_Type"))
+        self.unless(f.op("or", is_float, self.is_int()))
+        real = f.call(self.word("PyFloat_AsDouble"), self.object, of="double(ptr)")
+        bits = f.cast("bitcast", real, "i64")
+        self.scalars.append((bits, f.block))
+        after = f.block
+        f.branch(f.op("fcmp une", real, -1.0), "scalar", "check.error")
+        f.start("check.error")
+        checked = f.phi("i64", signed, unsigned, (bits, after))
+        error = f.call(self.word("PyErr_Occurred"), of="ptr()")
+        with f.if_(f.op("icmp ne", error, None)):
+            f.call(self.word("PyErr_Clear"), of="void()")
+            f.jump("bad.argument")
+        # -1 without an error is a value; for an unsigned one, 2**64 - 1 fits only if the shift is 0
+        is_unsigned = f.op("icmp eq", self.kind, UNSIGNED)
+        too_big = f.op("and", is_unsigned, f.op("icmp ne", self.shift, 0))
+        self.scalars.append((checked, f.block))
+        f.branch(too_big, "bad.argument", "scalar")
+
+    def is_int(self) -> llvm.Value:
+        flags = self.member(self.type, TP_FLAGS, "i64")
+        return self.f.op("icmp ne", self.f.op("and", flags, LONG_SUBCLASS), 0)
+
+    def integer(self, label: str, convert: str, back: str) -> tuple[llvm.Value, str]:
+        """A Python int that fits; where that has to be looked into, the value and the block."""
+        f = self.f
+        f.start(label)
+        self.unless(self.is_int())
+        number = f.call(self.word(convert), self.object, of="i64(ptr)")
+        fits = f.op("icmp eq", f.op(back, f.op("shl", number, self.shift), self.shift), number)
+        sure = f.op("icmp ne", number, -1)
+        self.scalars.append((number, f.block))
+        if label == "unsigned":
+            after = f.block
+            f.branch(f.op("and", fits, sure), "scalar", "check.error")
+        else:
+            after = "signed.check"
+            f.branch(f.op("and", fits, sure), "scalar", after)
+            f.start(after)
+            f.branch(fits, "check.error", "bad.argument")
+        return number, after
+
+    def kernel(self, buffer: llvm.Value, elements: llvm.Value, any_raw: llvm.Value) -> llvm.Value:
+        """The failure number (i32) of the call, without the GIL where the work is worth it."""
+        f, wrapper = self.f, self.word("wrapper")
+
+        def unlocked() -> llvm.Value:
+            self.unless(f.not_(any_raw), "wants.ndarray")
+            thread = f.call(self.word("PyEval_SaveThread"), of="ptr()")
+            code = f.call(wrapper, buffer, of="i32(ptr)")
+            f.call(self.word("PyEval_RestoreThread"), thread, of="void(ptr)")
+            return code
+
+        large = f.op("icmp uge", elements, self.word("release_elements", "i64"))
+        return f.either(large, unlocked, lambda: f.call(wrapper, buffer, of="i32(ptr)"))
