@@ -230,7 +230,7 @@ class _Reader:
             return name
 
         seen_as = {memory(name) for name in mine}
-        for block in around:
+        for block in around if views else ():
             inside = {n.buffer.data for n in walk(block.body) if isinstance(n, _HAVE_BUFFER)}
             for match in block.match_buffers:
                 whole = memory(match.buffer.data)

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...ir import IntImm, IRModule, Node, PassContext, Var, walk, wrap_int
+from ...ir import IntImm, IRModule, PassContext, Var, post_order, walk, wrap_int
 from ...ir.transform import prim_func_pass, register_config
-from ...ir.walk import transform
 from ..copies import defined
 from ..stmt import (
     Block,
@@ -143,24 +142,56 @@ class _Unroll(StmtRewriter):
             return seq(), _Left()
         if not (few or self.options["explicit_unroll"]):
             return stmt.replace(kind=ForKind.UNROLLED), left._replace(loops=True)
-        nodes = sum(1 for _ in walk(stmt.body))
-        if nodes * extent > min(MAX_NODES, self._nodes_left):
+        below = list(post_order(stmt.body))
+        if len(below) * extent > min(MAX_NODES, self._nodes_left):
             return stays
-        self._nodes_left -= nodes * extent
+        self._nodes_left -= len(below) * extent
         left = _Left(extent * left.stores, left.loops, left.depth + 1)
-        return seq(*iterations(stmt, extent)), left
+        return seq(*_copies(stmt, extent, below)), left
 
 
 def iterations(stmt: For, extent: int) -> list[Stmt]:
     """The body of a loop for each of its values, `extent` of them; each defines what is its own."""
-    definitions = _definitions(stmt.body)
+    return _copies(stmt, extent, list(post_order(stmt.body)))
+
+
+def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
+    """`below` is what is in the body, children first. Only what the loop's variable and what is
+    defined inside stand in is looked at for each copy.
+    """
+    var, body = stmt.loop_var, stmt.body
+    own = _definitions(below)
+    moved = {id(var), *map(id, own)}
+    changing = []
+    for n in below:
+        if id(n) in moved:
+            if isinstance(n, Buffer):
+                changing.append(n)
+        elif any(id(c) in moved for c in n._children_()):
+            moved.add(id(n))
+            changing.append(n)
+    variables = [n for n in own if isinstance(n, Var)]
+    buffers = {id(n) for n in own if isinstance(n, Buffer)}
     copies = []
     for i in range(extent):
         index: Any = stmt.min + i
         if isinstance(stmt.min, IntImm):
-            index = IntImm(stmt.loop_var.dtype, wrap_int(stmt.min.value + i, stmt.loop_var.dtype))
-        mapping = {id(stmt.loop_var): index}
-        copies.append(_copy(stmt.body, mapping, definitions if i else []))
+            index = IntImm(var.dtype, wrap_int(stmt.min.value + i, var.dtype))
+        new: dict[int, Any] = {id(var): index}
+        if i:
+            new |= {id(n): type(n)(n.name, n.dtype, n.type_annotation) for n in variables}
+
+        def now(c: Any, new: dict[int, Any] = new) -> Any:
+            return new.get(id(c), c)
+
+        for n in changing:
+            copied = n._map_children_(now)
+            if i and copied is n and id(n) in buffers:
+                # A view of outside memory is a new buffer too: two declarations of one buffer
+                # would clash.
+                copied = Buffer(*(getattr(n, f) for f in n._fields))
+            new[id(n)] = copied
+        copies.append(now(body))
     return copies
 
 
@@ -173,28 +204,12 @@ def _is_local_index(var: Var, body: Stmt) -> bool:
     )
 
 
-def _definitions(body: Node) -> list[Any]:
+def _definitions(below: list[Any]) -> list[Any]:
     """The variables and buffers that are bound inside, which each copy needs of its own."""
     definitions: list[Any] = []
-    for n in walk(body):
+    for n in below:
         own = defined(n)
         if isinstance(n, Block):
             definitions += [b.data for b in own if isinstance(b, Buffer)]
         definitions += own
     return list(dict.fromkeys(definitions))
-
-
-def _copy(body: Any, mapping: dict[int, Any], definitions: list[Any]) -> Any:
-    for n in definitions:
-        if isinstance(n, Var):
-            mapping[id(n)] = type(n)(n.name, n.dtype, n.type_annotation)
-    fresh: dict[int, tuple[Any, Any]] = {}
-    for n in definitions:
-        if isinstance(n, Buffer):
-            copied = transform(n, None, pre=lambda c: mapping.get(id(c)), memo=fresh)
-            # A view of outside memory is a new buffer too: two declarations of one buffer would
-            # clash.
-            mapping[id(n)] = (
-                copied if copied is not n else Buffer(*(getattr(n, f) for f in n._fields))
-            )
-    return transform(body, None, pre=lambda c: mapping.get(id(c)))
