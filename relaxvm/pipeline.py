@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .base import PassError, Report, VerifyError, collected
+from .base import PassError, Report, VerifyError, collected, collecting_seldom
 from .base.config import checks_enabled
 from .ir import IRModule, PassContext
 from .ir.instrument import blame
@@ -107,6 +107,7 @@ def build_stages() -> tuple[Sequential, ...]:
     return GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED
 
 
+@collecting_seldom()
 @llvm_at_hand()
 def build(
     mod: IRModule,

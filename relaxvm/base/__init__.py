@@ -6,6 +6,7 @@ Not done here: anything about IR or about running programs.
 """
 
 from . import config as config
+from .collector import collecting_seldom as collecting_seldom
 from .components import callees_first as callees_first
 from .components import components as components
 from .components import reachable as reachable

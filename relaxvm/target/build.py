@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..base import CodegenError, ScheduleError
+from ..base import CodegenError, ScheduleError, collecting_seldom
 from ..ir import IRModule
 from ..runtime import Module
 from ..tir import FORMULA, PrimFunc
@@ -16,6 +16,7 @@ from .llvm import llvm_at_hand
 from .target import Target
 
 
+@collecting_seldom()
 @llvm_at_hand()
 def build(
     mod: IRModule | PrimFunc,

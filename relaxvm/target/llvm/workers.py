@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
 
-from ...base import RelaxvmError, config
+from ...base import RelaxvmError, collecting_seldom, config
 from ...ir import PassContext
 from ...ir.transform import registered_passes
 from ...runtime import DiskCache, usable_cores
@@ -239,7 +239,7 @@ def serve() -> None:
     """
     source, sink = pipes()
     in_this_process()
-    with contextlib.suppress(EOFError, BrokenPipeError):
+    with collecting_seldom(), contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             stem, document, (machine, confined, named), settings_of = pickle.loads(receive(source))
             level, required, disabled, options = settings_of
