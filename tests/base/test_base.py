@@ -1,6 +1,7 @@
 """dtypes, spans, errors."""
 
 import copy
+import gc
 import pickle
 
 import numpy as np
@@ -19,6 +20,7 @@ from relaxvm.base import (
     Span,
     StructInfoError,
     bfloat16_to_float32,
+    collecting_seldom,
     dtype,
     float32_to_bfloat16,
     promote,
@@ -149,3 +151,20 @@ def test_dtypes_have_dlpacks_numbers_for_their_kinds(text, code):
 def test_an_operator_that_is_not_translated_is_not_implemented():
     assert issubclass(OpNotImplemented, NotImplementedError)
     assert issubclass(OpNotImplemented, RelaxvmError)
+
+
+def test_the_collector_is_as_before_once_the_last_build_has_ended():
+    before = gc.get_threshold()
+    with collecting_seldom():
+        inside = gc.get_threshold()
+        with collecting_seldom():
+            assert gc.get_threshold() == inside
+        assert gc.get_threshold() == inside
+    assert gc.get_threshold() == before
+    assert inside[0] > before[0]
+    with collecting_seldom():
+        gc.set_threshold(0)
+    assert gc.get_threshold()[0] == 0
+    with collecting_seldom():
+        assert gc.get_threshold()[0] == 0
+    gc.set_threshold(*before)

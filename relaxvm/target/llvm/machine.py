@@ -20,8 +20,8 @@ _LARGE_GLUE = 1 << 17
 # Of LLVM text. Kernels of operators have up to 10,000 lines. Up to the first of these numbers LLVM
 # does all it can, up to the second it makes no vectors, beyond it only makes code.
 _USUAL_LINES, _MOST_LINES = 20_000, 40_000
-# Of stores in a kernel: so many of vectors to each of a scalar in the basic block that has most, and
-# it is one of vectors.
+# Of stores in a kernel: so many of vectors to each of a scalar in the basic block that has most of
+# these, and it is one of vectors.
 _VECTORS_PER_SCALAR = 16
 # No passes at all.
 _PLAIN = Recipe(0, False, False, 0)
