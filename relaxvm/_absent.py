@@ -31,18 +31,22 @@ ABSENT: dict[str, dict[str, str]] = {
             [
                 f"meta_schedule.{module}"
                 for module in """
-                    builder cost_model feature_extractor measure_callback mutator postproc
-                    relax_integration runner schedule_rule search_strategy space_generator
-                    task_scheduler tir_integration trace_apply tune_context utils
+                    cost_model feature_extractor measure_callback mutator postproc
+                    relax_integration schedule_rule search_strategy space_generator
+                    task_scheduler tir_integration trace_apply tune_context
                 """.split()
             ],
             "*",
         ),
         "meta_schedule": """
-            MeasureCandidate Mutator Profiler ScheduleRule SearchStrategy TuneContext derived_object
+            MeasureCandidate Mutator Profiler ScheduleRule SearchStrategy TuneContext
             tune_tasks tune_te tune_tir
         """,
         "relax.transform": "MetaScheduleTuneIRMod",
+    },
+    "candidates run, on random arguments, in a process without functions of the user's": {
+        "meta_schedule.runner.local_runner": "default_alloc_argument",
+        "meta_schedule.utils": "get_global_func_with_default_on_worker",
     },
     "comes with the importer": {
         "relax.frontend.common": "*",

@@ -36,6 +36,7 @@ MODULES = {
     "relaxvm.ir.function": "relaxvm.ir",
     "relaxvm.ir.global_info": "relaxvm.ir",
     "relaxvm.ir.type": "relaxvm.ir",
+    "relaxvm.meta_schedule.utils": "relaxvm.meta_schedule.derived",
     "relaxvm.nd": "relaxvm.runtime.ndarray",
     "relaxvm.ndarray": "relaxvm.runtime.ndarray",
     "relaxvm.parser": "relaxvm.relay.parser",

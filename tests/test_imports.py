@@ -19,7 +19,7 @@ ALLOWED = {
     "tir": {"base", "ir", "arith", "runtime"},
     "te": {"base", "ir", "arith", "tir"},
     "target": {"base", "ir", "arith", "tir", "runtime"},
-    "meta_schedule": {"base", "ir", "tir", "target"},
+    "meta_schedule": {"base", "runtime", "ir", "tir", "target"},
     "relax": {"base", "ir", "arith", "tir", "te", "target", "runtime", "meta_schedule"},
     "topi": {"base", "ir", "arith", "tir", "te", "relax"},
     "script": {"base", "ir", "arith", "tir", "te", "target", "relax", "runtime"},

@@ -41,6 +41,11 @@ def cache_enabled() -> bool:
     return os.environ.get("RELAXVM_CACHE", "") != "0"
 
 
+def turn_cache_off() -> None:
+    """Neither take compiled kernels from there nor keep them, in this process."""
+    os.environ["RELAXVM_CACHE"] = "0"
+
+
 def c_compiler() -> str:
     """The command of the C compiler that the user wants, "" for any."""
     return os.environ.get("CC", "")

@@ -19,7 +19,14 @@ from .intrinsics import LLVM_INTRINSICS as LLVM_INTRINSICS
 from .machine import Machine as Machine
 from .machine import compile_text as compile_text
 from .machine import host_machine as host_machine
+from .net import Worker as Worker
+from .net import WorkerLost as WorkerLost
+from .net import has_python as has_python
+from .net import in_this_process as in_this_process
 from .net import llvm_at_hand as llvm_at_hand
+from .passes import pipes as pipes
+from .passes import receive as receive
+from .passes import send as send
 from .workers import worker_at_hand as worker_at_hand
 
 __getattr__ = _submodules(__name__)

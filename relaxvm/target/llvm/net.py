@@ -135,6 +135,10 @@ class Worker:
         self._noise_read += len(data)
         return data.decode(errors="replace").strip()
 
+    def is_alive(self) -> bool:
+        """Whether it can be asked: it is ours, and runs."""
+        return self.owner == os.getpid() and self._process.poll() is None
+
     def kill(self) -> None:
         """End it, whoever may be waiting for an answer. It holds nothing that would have to be put
         away.
@@ -237,7 +241,7 @@ def _ready_worker(wait: bool = True) -> Worker | None:
     global _worker, _here
     if _here or not has_python():
         return None
-    if _worker is not None and _worker.owner == os.getpid() and _worker._process.poll() is None:
+    if _worker is not None and _worker.is_alive():
         fresh = False
     else:
         _end()

@@ -31,6 +31,7 @@ from .plan import Plan as Plan
 from .plan import apply_plan as apply_plan
 from .plan import plan_from_json as plan_from_json
 from .queries import no_more as no_more
+from .sum_order import order_matters as order_matters
 from .tuned import SOURCES as SOURCES
 from .tuned import ApplyTuned as ApplyTuned
 from .tuned import as_tuned as as_tuned

@@ -29,7 +29,7 @@ _ANY_ORDER = frozenset({"max", "min"})
 
 def sum_orders(sch: Schedule, blocks: Sequence[Any]) -> dict[Any, tuple[int, ...]]:
     """The blocks that reduce floats, and in which order: see `_order`."""
-    return {rv: _order(sch, rv) for rv in blocks if _order_matters(sch.get(rv))}
+    return {rv: _order(sch, rv) for rv in blocks if order_matters(sch.get(rv))}
 
 
 def keep_orders(sch: Schedule, orders: Mapping[Any, tuple[int, ...]]) -> None:
@@ -42,7 +42,8 @@ def keep_orders(sch: Schedule, orders: Mapping[Any, tuple[int, ...]]) -> None:
             raise ScheduleError("sums are added up in another order, and numerics are to be exact")
 
 
-def _order_matters(block: Block) -> bool:
+def order_matters(block: Block) -> bool:
+    """Whether `block` adds up floats, or reduces them in another way that depends on the order."""
     reducer = match_reducer(block)
     floats = any(r.buffer.dtype.is_float for r in block.writes)
     return reduces(block) and floats and (reducer is None or reducer.name not in _ANY_ORDER)
