@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from .base import Deferred, LoadError
-from .runtime import Executable, fileformat, reader
+from .runtime import Executable, fileformat, reader, rows_replaced
 from .runtime import load as load_executable
 from .runtime.files import open_document
 
 if TYPE_CHECKING:
-    from . import pipeline
+    from . import pipeline, program_cache
     from .relax.frontend import onnx
 else:
     # Programs that were built are loaded without the compiler.
     pipeline = Deferred("relaxvm.pipeline")
+    program_cache = Deferred("relaxvm.program_cache")
     onnx = Deferred("relaxvm.relax.frontend.onnx")
 
 _HEAD_BYTES = 128
@@ -30,6 +32,7 @@ def load(
     constants: Mapping[str, Any] | None = None,
     trust: str | None = None,
     mmap: bool = True,
+    cache: bool = True,
     **options: Any,
 ) -> Executable:
     """An `Executable`, ready to be called: ``relaxvm.load("model.onnx")["main"](x)``.
@@ -43,6 +46,10 @@ def load(
                 used and shared by all processes that run it. Whoever writes such a file must
                 replace it, as `export_library` does, never change or cut it: that would kill the
                 processes that have it mapped. False reads it.
+    cache       of a model in a file: what is built is kept in the user's cache folder (see
+                `program_cache`) and taken from there the next time, without the compiler; weights
+                in files beside the model are mapped then, as those of a program are, and others
+                from the cache. False always builds, and so does RELAXVM_PROGRAM_CACHE=0.
 
     What a path holds is decided by its first bytes. Raises FrontendError for what is wrong with a
     model, LoadError or VerifyError for what is wrong with a program, OSError for a path that cannot
@@ -56,8 +63,30 @@ def load(
                 f"load: {', '.join(senseless)}: for models; this is a program, built already"
             )
         return load_executable(source, trust, mmap and not isinstance(source, _BYTES))
-    mod = onnx.from_onnx(source, shape_dict, constants=constants)
-    return pipeline.build(mod, target, **options)
+
+    def build() -> tuple[Executable, Any, list[str]]:
+        model = onnx.model.Model(source)
+        mod = onnx.from_onnx(model, shape_dict, constants=constants)
+        program = pipeline.build(mod, target, **options)
+        return program, model.mapped, [o.name for o in model.proto.graph.output]
+
+    plain = isinstance(source, (str, PathLike)) and options.keys() <= {"exec_mode", "donate"}
+    if not (cache and mmap and plain):
+        return build()[0]
+    told = [target, shape_dict or None, constants or None, *map(list, sorted(options.items()))]
+    return program_cache.cached(source, told, build_settings(), build)[0]
+
+
+def build_settings() -> str | None:
+    """What builds follow in this thread besides their arguments: "" where it is nothing unusual;
+    None if it is something of this process alone.
+    """
+    if "relaxvm.ir" not in sys.modules:
+        # Nobody can have entered a context, nor registered anything.
+        return None if rows_replaced() else ""
+    registry = sys.modules.get("relaxvm.relax.frontend.onnx.registry")
+    own = registry is not None and registry.own_translations()
+    return None if own else pipeline.settings()
 
 
 _BYTES = (bytes, bytearray, memoryview)

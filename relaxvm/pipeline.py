@@ -27,6 +27,7 @@ from .relax.named_pipelines import get_pipeline, register_pipeline
 from .relax.stages import STAGES as STAGES
 from .relax.stages import verify_stage
 from .relax.transform.combine_parallel import constant_weights
+from .relax.transform.legalize_ops.common import legalizations_replaced
 from .relax.vm_build import (
     assemble,
     bind_params,
@@ -35,7 +36,7 @@ from .relax.vm_build import (
 )
 from .relax.vm_build import reachable_kernels as reachable_kernels
 from .relax.vm_codegen import emit_functions
-from .runtime import Executable
+from .runtime import Executable, rows_replaced
 from .target import (
     Target,
     compile_kernels,
@@ -44,7 +45,8 @@ from .target import (
     llvm_at_hand,
     worker_at_hand,
 )
-from .tir.schedule.rules import ApplyTuned, DefaultSchedule, WidenIndices
+from .tir.schedule import builtins_replaced
+from .tir.schedule.rules import SOURCES, ApplyTuned, DefaultSchedule, WidenIndices
 from .tir.transform import LOWER_TIR as LOWER_TIR
 
 GRAPH_TO_LEGAL = Sequential(
@@ -159,6 +161,22 @@ def build(
         program = compile_program(program, kernels)
     program.report, program.sources = report, kernels.sources
     return program
+
+
+def settings() -> str | None:
+    """What builds follow in this thread besides their arguments: "" where it is nothing; None if it
+    is something that another process may not have, such as a rule that somebody registered.
+    """
+    context, target = PassContext.current(), Target.current()
+    own = context.instruments or context.get("tir.add_lower_pass") or SOURCES.get()
+    if own or rows_replaced() or builtins_replaced() or legalizations_replaced():
+        return None
+    usual = PassContext()
+    chosen = [
+        (c.opt_level, c.required_pass, c.disabled_pass, sorted(c.config.items()))
+        for c in (context, usual)
+    ]
+    return "" if chosen[0] == chosen[1] and target is None else f"{chosen[0]} {target}"
 
 
 def explain(mod: IRModule, target: Any = None) -> Report:

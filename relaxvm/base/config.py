@@ -3,6 +3,7 @@
 RELAXVM_CACHE_DIR   where keys and compiled kernels are kept (default: the user's cache folder +
                     "relaxvm")
 RELAXVM_CACHE       0 neither takes compiled kernels from there nor keeps them
+RELAXVM_PROGRAM_CACHE   how many MB of whole programs are kept there (4096); 0: none
 RELAXVM_BUILD_JOBS  most processes that compile kernels at once (default: one per core; 1: only the
                     process that builds, and LLVM's)
 CC                  the C compiler of targets of kind "c"; it may have arguments
@@ -44,6 +45,12 @@ def cache_enabled() -> bool:
 def turn_cache_off() -> None:
     """Neither take compiled kernels from there nor keep them, in this process."""
     os.environ["RELAXVM_CACHE"] = "0"
+
+
+def program_cache_bytes() -> int:
+    """About how much is kept of programs built from models; 0: nothing, none are taken either."""
+    megabytes = os.environ.get("RELAXVM_PROGRAM_CACHE", "")
+    return (int(megabytes) if megabytes.isdecimal() and len(megabytes) < 10 else 4096) << 20
 
 
 def c_compiler() -> str:

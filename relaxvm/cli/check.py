@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if model.is_program and arguments.original is None:
         raise LoadError(f"{arguments.model}: a program alone has nothing to be compared with; "
                         "--original model.onnx")  # fmt: skip
-    program = model.program(arguments, console)
+    program = model.program(arguments, console, fresh=True)
     inputs = inputs_of(arguments, program, console, model.shapes)
     values = [plain(v) for v in inputs.values()]
     with console.stage("relaxvm"):

@@ -70,7 +70,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
             console.note(f"for {target}")
             file = f"{stem}.{target}{os.path.splitext(file)[1]}"
         arguments.target = target or None
-        program = model.program(arguments, console)
+        program = model.program(arguments, console, fresh=True)
         if model.is_program and not program.needs():
             program = _for_this_machine(program)
         programs[file] = program.stripped() if arguments.strip_debug else program

@@ -7,11 +7,12 @@ import contextlib
 import functools
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base import Deferred, LoadError, RelaxvmError
-from ..loading import is_program
+from ..loading import build_settings, is_program
 from ..runtime import Executable, load, nearest_names
 from .console import Console, few
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     import runpy
     import traceback
 
-    from .. import ir, meta_schedule, pipeline, relax
+    from .. import ir, meta_schedule, pipeline, program_cache, relax
     from ..ir import pass_context
     from ..relax import transform
     from ..relax.frontend import onnx
@@ -30,6 +31,7 @@ else:
     ir = Deferred("relaxvm.ir")
     meta_schedule = Deferred("relaxvm.meta_schedule")
     pipeline = Deferred("relaxvm.pipeline")
+    program_cache = Deferred("relaxvm.program_cache")
     relax = Deferred("relaxvm.relax")
     pass_context = Deferred("relaxvm.ir.pass_context")
     transform = Deferred("relaxvm.relax.transform")
@@ -106,7 +108,7 @@ class Model:
         """The ONNX model as it was read."""
         return onnx.model.Model(self.path)
 
-    @property
+    @functools.cached_property
     def outputs(self) -> list[str]:
         """The names of an ONNX model's outputs; none for others."""
         return [o.name for o in self.source.proto.graph.output] if self.is_onnx else []
@@ -129,11 +131,17 @@ class Model:
         return self.mod
 
     def program(
-        self, arguments: argparse.Namespace, console: Console, more: Any = (), **options: Any
+        self,
+        arguments: argparse.Namespace,
+        console: Console,
+        more: Any = (),
+        fresh: bool = False,
+        **options: Any,
     ) -> Executable:
-        """The model built, as the options say; a program is loaded.
+        """The model built, as the options say, or out of the cache; a program is loaded.
 
-        more  instruments of the build
+        more   instruments of the build
+        fresh  not out of the cache
         """
         if self.is_program:
             refused = [
@@ -146,12 +154,25 @@ class Model:
                                 "for models")  # fmt: skip
             with console.stage("load"):
                 return load(self.path, mmap=True)
-        mod = self.imported(console)
-        progress = _Progress(console)
-        try:
-            return build(mod, arguments, [*more, progress], **options)
-        finally:
-            progress.finish()
+
+        def built() -> tuple[Executable, Any, list[str]]:
+            mod = self.imported(console)
+            progress = _Progress(console)
+            try:
+                program = build(mod, arguments, [*more, progress], **options)
+            finally:
+                progress.finish()
+            return program, self.source.mapped if self.is_onnx else (), self.outputs
+
+        if not self.is_onnx or self.mod is not None or fresh or more or options:
+            return built()[0]
+        told = [target_text(arguments.target), self.shapes or None, None]
+        settings = None if arguments.records else _settings(arguments)
+        began = time.perf_counter()
+        program, self.outputs = program_cache.cached(self.path, told, settings, built)
+        if self.mod is None:
+            console.took("load from the cache", time.perf_counter() - began)
+        return program
 
 
 def path_of(text: str) -> str:
@@ -218,6 +239,15 @@ def pass_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.numerics is not None:
         settings["config"] = {"numerics": arguments.numerics}
     return settings
+
+
+def _settings(arguments: argparse.Namespace) -> str | None:
+    """What a build under the options follows, for `program_cache`."""
+    settings = pass_settings(arguments)
+    if not settings:
+        return build_settings()
+    with pass_context.PassContext(**settings):
+        return build_settings()
 
 
 def build(

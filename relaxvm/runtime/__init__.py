@@ -52,6 +52,7 @@ from .device import device_name as device_name
 from .device import enabled as enabled
 from .disasm import instruction_text as instruction_text
 from .disk_cache import DiskCache as DiskCache
+from .disk_cache import identity_of as identity_of
 from .executable import Executable as Executable
 from .executable import load as load
 from .executable import load_executable as load_executable

@@ -5,6 +5,9 @@ machine's signature over key and content (see `trust`): what is damaged, cut sho
 somebody else is not an entry, and is made anew. Writers put a whole file in place at once, so many
 processes may share a folder. The folder is kept below a size: the entries not used for longest go
 first. RELAXVM_CACHE=0 turns all of it off.
+
+What is too large to be signed and read lies in a file beside its entry, which knows it by
+`identity_of`; it goes when the entry goes.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import re
 import secrets
 import stat
 import time
+from typing import BinaryIO
 
 from ..base import config
 from . import trust
@@ -24,9 +28,12 @@ from . import trust
 _PRUNE_EVERY = 64
 _SUFFIX = ".entry"
 _NAME_LENGTH = 40
-# Entries, and drafts of them. Whatever else is in the folder is somebody's.
-_OURS = re.compile(rf"[0-9a-f]{{{_NAME_LENGTH}}}\{_SUFFIX}")
-_DRAFT = re.compile(rf"\.[0-9a-f]{{{_NAME_LENGTH}}}\{_SUFFIX}\.\d+\.[0-9a-f]{{16}}")
+_BESIDE = ".data"
+# Entries, what lies beside them, drafts of them. Whatever else is in the folder is somebody's.
+_OURS = re.compile(
+    rf"(\.?[0-9a-f]{{{_NAME_LENGTH}}})"
+    rf"(\{_SUFFIX}|\.[0-9a-f]{{16}}\{_BESIDE}|\{_SUFFIX}\.\d+\.[0-9a-f]{{16}})"
+)
 _DRAFT_SECONDS = 3600
 # Binary on Windows; and opening a pipe must not wait for a writer.
 _FLAGS = os.O_RDONLY | getattr(os, "O_BINARY", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -66,14 +73,18 @@ class DiskCache:
             os.utime(path)
         return content
 
-    def put(self, key: bytes, content: bytes) -> None:
-        """Keep `content` under `key`. Does nothing where it cannot be kept: it is only a cache."""
+    def put(self, key: bytes, content: bytes, beside: pathlib.Path | None = None) -> bool:
+        """Keep `content` under `key`; whether it was. Where it cannot be kept nothing else happens:
+        it is only a cache.
+
+        beside  a file of `new_file_beside` that belongs to it; those of older entries go
+        """
         if not config.cache_enabled():
-            return
+            return False
         digest = hashlib.sha256(key).digest()
         signature = trust.sign(digest + content)
         if signature is None or len(content) > self._most:
-            return
+            return False
         path = self._path(digest)
         draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
         try:
@@ -83,42 +94,59 @@ class DiskCache:
         except OSError:
             with contextlib.suppress(OSError):
                 draft.unlink(missing_ok=True)
-            return
+            return False
+        with contextlib.suppress(OSError):
+            for older in path.parent.glob(f"{path.stem}.*{_BESIDE}") if beside else ():
+                if older.name != getattr(beside, "name", ""):
+                    older.unlink()
         # Now and then, also where every process puts only one.
-        if digest[-1] % _PRUNE_EVERY == 0:
+        if beside is not None or digest[-1] % _PRUNE_EVERY == 0:
             self.prune()
+        return True
+
+    def new_file_beside(self, key: bytes) -> pathlib.Path:
+        """Where to write a new file that is to lie beside the entry of `key`. Raises OSError."""
+        path = self._path(hashlib.sha256(key).digest())
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return path.with_name(f"{path.stem}.{secrets.token_hex(8)}{_BESIDE}")
 
     def prune(self) -> None:
-        """Remove the entries not used for longest until the folder is below its limit; and drafts
-        that a writer left behind an hour ago.
+        """Remove the entries not used for longest until the folder is below its limit, with what is
+        beside them; and drafts and files that a writer left behind an hour ago.
         """
-        files: list[tuple[float, int, str]] = []
+        # Name -> when it was used, its size, its files; 0 for what has no entry.
+        entries: dict[str, tuple[float, int, list[str]]] = {}
         now = time.time()
         try:
-            with os.scandir(self.folder) as entries:
-                for entry in entries:
-                    if not (_OURS.fullmatch(entry.name) or _DRAFT.fullmatch(entry.name)):
+            with os.scandir(self.folder) as files:
+                for file in files:
+                    ours = _OURS.fullmatch(file.name)
+                    if ours is None:
                         continue
                     with contextlib.suppress(OSError):
-                        status = entry.stat(follow_symlinks=False)
+                        status = file.stat(follow_symlinks=False)
+                        used, size, paths = entries.get(ours[1], (0.0, 0, []))
                         # A clock that went back has left times to come, which are no merit.
-                        used = min(status.st_mtime, now)
-                        files.append((used, status.st_size, entry.path))
+                        time_used = min(status.st_mtime, now)
+                        if ours[2] == _SUFFIX or time_used > now - _DRAFT_SECONDS:
+                            used = max(used, time_used)
+                        entries[ours[1]] = used, size + status.st_size, [*paths, file.path]
         except OSError:
             return
         kept = 0
-        for used, size, path in sorted(files, reverse=True):
-            abandoned = not path.endswith(_SUFFIX) and used < now - _DRAFT_SECONDS
+        for used, size, paths in sorted(entries.values(), reverse=True):
             kept += size
-            if abandoned or kept > self.limit_bytes:
-                with contextlib.suppress(OSError):
-                    os.unlink(path)
+            if not used or kept > self.limit_bytes:
+                # The entry first: without it nobody looks for the rest.
+                for path in sorted(paths, key=lambda p: not p.endswith(_SUFFIX)):
+                    with contextlib.suppress(OSError):
+                        os.unlink(path)
 
     def clear(self) -> None:
         """Remove every entry."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
-                if _OURS.fullmatch(path.name) or _DRAFT.fullmatch(path.name):
+                if _OURS.fullmatch(path.name):
                     with contextlib.suppress(OSError):
                         path.unlink()
 
@@ -138,3 +166,38 @@ class DiskCache:
 
     def _path(self, digest: bytes) -> pathlib.Path:
         return self.folder / f"{digest.hex()[:_NAME_LENGTH]}{_SUFFIX}"
+
+
+_WHOLE_BYTES = 1 << 22
+_SAMPLES, _SAMPLE_BYTES = 64, 4096
+# Of clocks of file systems: most tick with the kernel, those that show no fractions may in seconds.
+_FINE_NS, _COARSE_NS = 20_000_000, 2_100_000_000
+
+
+def identity_of(stream: BinaryIO) -> list[object] | None:
+    """What an open file is recognised by; None if it is no plain file, or if it was written just
+    now: it may be written once more without a trace.
+
+    Of a small file, its contents. Of a large one which file it is, its size, when it was changed
+    (the times of contents and of the node, which nobody can set back), and samples of its contents.
+    """
+    status = os.fstat(stream.fileno())
+    size = status.st_size
+    if not stat.S_ISREG(status.st_mode):
+        return None
+    digest, here = hashlib.sha256(), stream.tell()
+    if size <= _WHOLE_BYTES:
+        stream.seek(0)
+        digest.update(stream.read(_WHOLE_BYTES + 1))
+        stream.seek(here)
+        return [size, digest.digest()]
+    for i in range(_SAMPLES):
+        stream.seek((size - _SAMPLE_BYTES) * i // (_SAMPLES - 1))
+        digest.update(stream.read(_SAMPLE_BYTES))
+    stream.seek(here)
+    changed = max(status.st_ctime_ns, status.st_mtime_ns)
+    fine = status.st_ctime_ns % 10_000_000
+    if time.time_ns() - changed < (_FINE_NS if fine else _COARSE_NS):
+        return None
+    times = status.st_mtime_ns, status.st_ctime_ns
+    return [size, digest.digest(), status.st_dev, status.st_ino, *times]

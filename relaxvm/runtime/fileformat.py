@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import mmap as mmap_module
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import msgpack
@@ -195,8 +195,13 @@ def read(
     trust: str | None,
     mmap: bool,
     make: type[_P],
+    elsewhere: Mapping[int, Any] | None = None,
 ) -> _P:
-    """The verified program in `source`, as an object of `make`. See `executable.load`."""
+    """The verified program in `source`, as an object of `make`. See `executable.load`.
+
+    elsewhere  {number: value} of constants that stand somewhere else: they take the place of those
+               in the file
+    """
     if trust not in (None, "native", "portable"):
         raise VMValueError(f"trust: wanted None, 'native' or 'portable', got {trust!r}")
     if isinstance(source, (bytes, bytearray, memoryview)):
@@ -207,7 +212,7 @@ def read(
     else:
         raise VMTypeError(f"load: wanted a path or bytes, got {type(source).__name__}")
     try:
-        program = _parse(data, trust, make)
+        program = _parse(data, trust, make, elsewhere or {})
         verify_program(program)
     except (LoadError, VerifyError) as error:
         raise type(error)(f"{name}: {error}") from None
@@ -259,7 +264,7 @@ def _mapped(path: str) -> memoryview:
         return memoryview(mapped)[file.start : file.start + file.size]
 
 
-def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
+def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mapping[int, Any]) -> _P:
     decoder = Decoder(data)
     try:
         count = decoder.map_header()
@@ -320,7 +325,10 @@ def _parse(data: memoryview, trust: str | None, make: type[_P]) -> _P:
         )
     return make(
         functions=infos,
-        constants=[constant_from_plain(item, _as_bytes) for item in constants],
+        constants=[
+            elsewhere[i] if i in elsewhere else constant_from_plain(item, _as_bytes)
+            for i, item in enumerate(constants)
+        ],
         code=plain["code"],
         kernels=kernels,
         provenance=Provenance.from_plain(plain["provenance"]),

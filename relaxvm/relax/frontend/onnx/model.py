@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ....base import DataType, DTypeError, FrontendError
-from ....runtime import NDArray, array, as_ndarray, empty
+from ....runtime import NDArray, array, as_ndarray, empty, identity_of
 from ...op.meaning import to_storage
 from .wire import without_weights
 
@@ -39,10 +39,13 @@ class Model:
     proto   the ModelProto; what came as a file or bytes lacks the contents of its larger
             initializers: `initializers` has them, and `complete` gives a message that does
     folder  None for a model that came as bytes or as a message: it can name no files
+    mapped  files beside it that tensors are mapped from: path, what the file is recognised by, and
+            its bytes
     """
 
     def __init__(self, source: Any, folder: Any = None) -> None:
         onnx = library()
+        self._mapped: dict[str, tuple[str, object, np.ndarray]] = {}
         if isinstance(source, (str, os.PathLike)):
             path = pathlib.Path(source)
             try:
@@ -67,6 +70,10 @@ class Model:
         self.folder = None if folder is None else pathlib.Path(folder)
         if not self.proto.HasField("graph"):
             raise FrontendError(f"{shown}: wanted an ONNX model, got one without a graph")
+
+    @property
+    def mapped(self) -> list[tuple[str, object, np.ndarray]]:
+        return list(self._mapped.values())
 
     def opsets(self) -> dict[str, int]:
         """Domain -> version; the domain of standard operators is the empty string."""
@@ -158,7 +165,8 @@ class Model:
             length = int(entries.get("length", wanted))
         except ValueError as error:
             raise FrontendError(f"tensor {name}: offset and length are numbers: {error}") from error
-        size = path.stat().st_size
+        data = self._bytes_of(path)
+        size = data.nbytes
         if length != wanted or offset < 0 or offset + length > size:
             raise FrontendError(
                 f"tensor {name}: wanted {wanted} bytes for {dtype} of shape {list(shape)}, got "
@@ -166,7 +174,19 @@ class Model:
             )
         if not wanted:
             return array(np.empty(shape, storage_dtype(dtype)), dtype=dtype)
-        return _from_bytes(np.memmap(path, np.uint8, "r", offset, (wanted,)), dtype, shape)
+        return _from_bytes(data[offset : offset + wanted], dtype, shape)
+
+    def _bytes_of(self, path: pathlib.Path) -> np.ndarray:
+        """A file beside the model, mapped once."""
+        known = self._mapped.get(str(path))
+        if known is None:
+            with path.open("rb") as stream:
+                identity = identity_of(stream)
+                data = np.zeros(0, np.uint8)
+                if os.fstat(stream.fileno()).st_size:
+                    data = np.memmap(stream, np.uint8, "r").view(np.ndarray)
+            known = self._mapped[str(path)] = os.path.abspath(path), identity, data
+        return known[2]
 
     def _inside(self, location: str, name: str) -> pathlib.Path:
         """The file that `location` names, if it lies in the model's folder and is no link."""

@@ -53,6 +53,18 @@ Ints = tuple[int, ...] | None
 Floats = tuple[float, ...] | None
 
 _ALL: dict[tuple[str, str], list[Translation]] = {}
+_ROOM = __name__.partition(".")[0]
+_OWN: list[Translation] = []
+
+
+def own_translations() -> bool:
+    """Whether somebody added a translation to ours: imports of other processes differ then."""
+    return any(e in _ALL.get((e.domain, e.name), ()) for e in _OWN)
+
+
+def _note(entry: Translation, function: Callable[..., Any]) -> None:
+    if str(getattr(function, "__module__", "")).partition(".")[0] != _ROOM:
+        _OWN.append(entry)
 
 
 def onnx(
@@ -75,7 +87,7 @@ def onnx(
 
 def add(
     name: str, function: Translate, since: int = 1, domain: str = "", ignores: str = ""
-) -> None:
+) -> Translation:
     """Register `function` as the translation of the operator `name` (see `onnx`)."""
     params = list(inspect.signature(function).parameters.values())[1:]
     inputs = [p for p in params if p.kind is p.POSITIONAL_OR_KEYWORD]
@@ -90,11 +102,13 @@ def add(
         frozenset(ignores.split()) | _HINTS,
         float("inf") if more else len(inputs),
     )
+    _note(entry, function)
     entries = _ALL.setdefault((domain, name), [])
     if any(e.since == since for e in entries):
         raise ValueError(f"ONNX operator {name} has a translation since opset {since} already")
     entries.append(entry)
     entries.sort(key=lambda e: -e.since)
+    return entry
 
 
 def passes_on(inner: Translate, but: str = "") -> Callable[[Translate], Translate]:
@@ -121,7 +135,8 @@ def passes_on(inner: Translate, but: str = "") -> Callable[[Translate], Translat
 def direct(table: dict[str, Callable[..., Any]], since: int = 1, domain: str = "") -> None:
     """Register operators that are functions of their inputs alone: {name: function}."""
     for name, function in table.items():
-        add(name, lambda node, *inputs, f=function: f(*inputs), since, domain)
+        entry = add(name, lambda node, *inputs, f=function: f(*inputs), since, domain)
+        _note(entry, function)
 
 
 def find(domain: str, name: str, version: int) -> Translation | None:

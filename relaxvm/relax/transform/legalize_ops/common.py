@@ -11,6 +11,13 @@ from ...expr import Call
 from ...op.record import Op
 
 Lower = Callable[[Any, Call], Any]
+# What operators had before.
+_GIVEN: dict[Op, Any] = {}
+
+
+def legalizations_replaced() -> bool:
+    """Whether an operator has a rule given from outside: builds of other processes differ then."""
+    return any(record.lower is not former for record, former in _GIVEN.items())
 
 
 def register_legalize(op_name: str, legal_func: Lower | None = None) -> Any:
@@ -22,6 +29,7 @@ def register_legalize(op_name: str, legal_func: Lower | None = None) -> Any:
         record = BaseOp.get(op_name)
         if not isinstance(record, Op):
             raise PassError(f"register_legalize: {op_name} is no operator of the graph language")
+        _GIVEN.setdefault(record, record.lower)
         object.__setattr__(record, "lower", f)
         return f
 
