@@ -95,7 +95,7 @@ def tiled():
 KERNELS = {
     "product": (product, Kind.CONTRACTION),
     "few rows": (lambda: product(2, 96, 64), Kind.CONTRACTION),
-    "large product": (lambda: product(96, 64, 128), Kind.CONTRACTION),
+    "large product": (lambda: product(24, 32, 160), Kind.CONTRACTION),
     "dots": (dots, Kind.CONTRACTION),
     "epilogue": (with_epilogue, Kind.CONTRACTION),
     "bytes": (lambda: product(16, 32, 64, "int8", "int32"), Kind.CONTRACTION),
@@ -106,6 +106,52 @@ KERNELS = {
     "transpose and more": (lambda: transposed(True), Kind.TRANSPOSE),
     "gather": (gathered, Kind.GATHER),
     "periods": (tiled, Kind.ELEMENTWISE),
+}
+
+
+def softmax(rows=16, columns=48, axis=1):
+    a = tensor("A", (rows, columns))
+    k, r = (te.reduce_axis((0, a.shape[axis]), name=n) for n in "kr")
+    rest = (a.shape[1 - axis],)
+
+    def at(v, i):
+        return (i, v) if axis else (v, i)
+
+    top = te.compute(rest, lambda i: te.max(a(*at(k, i)), axis=k), "top")
+    e = te.compute(a.shape, lambda *i: tir.exp(a(*i) - top(i[1 - axis])), "exp")
+    total = te.compute(rest, lambda i: te.sum(e(*at(r, i)), axis=r), "total")
+    return te.create_prim_func([a, te.compute(a.shape, lambda *i: e(*i) / total(i[1 - axis]), "C")])
+
+
+def pool(last=False, size=12):
+    a = tensor("A", (size, size, 8) if last else (2, size, size))
+    r, s = te.reduce_axis((0, 5), name="r"), te.reduce_axis((0, 5), name="s")
+
+    def window(*i):
+        y, x = i[:2] if last else i[1:]
+        y, x = y + r - 2, x + s - 2
+        inside = tir.all(y >= 0, y < size, x >= 0, x < size)
+        place = (y, x, i[2]) if last else (i[0], y, x)
+        return te.sum(tir.if_then_else(inside, a[place], 0.0), axis=[r, s])
+
+    b = te.compute(a.shape, window, name="C")
+    return te.create_prim_func([a, te.compute(a.shape, lambda *i: b[i] + 1.0, name="D")])
+
+
+def attention():
+    q, k, v = (tensor(n, (1, s, 1, 16)) for n, s in (("q", 14), ("k", 32), ("v", 32)))
+    scale, one = tir.const(0.25, "float32"), tir.const(1, "int64")
+    out = te.attention(q, k, v, factor=scale, group=one)
+    return te.create_prim_func([q, k, v, out], index_dtype_override="int64")
+
+
+# What several blocks are together: the function, the block that names them, the plan.
+GROUPS = {
+    "softmax": (softmax, "C", "RowChain"),
+    "softmax across": (lambda: softmax(20, 70, 0), "C", "RowChain"),
+    "pool": (pool, "C", "Windows"),
+    "pool of channels": (lambda: pool(True), "C", "Windows"),
+    "attention": (attention, "sums", "RowBlocks"),
 }
 
 
@@ -160,6 +206,59 @@ def test_the_first_plan_is_the_one_the_default_schedule_takes(name):
     (taken,) = [d.text for d in context.report if d.text.startswith("block C taken by")]
     sch = tir.Schedule(tir.transform.with_index_dtype(fn, "int64"))
     assert taken == f"block C taken by {plans_for(sch, 'C', CPU)[0].plan}"
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_plans_for_several_blocks_are_offered_first_saved_and_keep_what_is_computed(name):
+    make, block, kind = GROUPS[name]
+    fn = make()
+    with PassContext() as context:
+        default.schedule_function(fn, CPU)
+    fn = tir.transform.with_index_dtype(fn, "int64")
+    arrays = arrays_for(fn)
+    wanted = result(fn, arrays)
+    choices = plans_for(tir.Schedule(fn), block, CPU)
+    assert f"block {block} taken by {choices[0].plan}" in [d.text for d in context.report]
+    mine = [c.plan for c in choices if type(c.plan).__name__ == kind]
+    assert mine[0] == choices[0].plan and choices[0].cost.seconds > 0 and len(mine) > 2
+    for plan in (mine[0], *random.Random(0).sample(mine[1:], 2)):
+        saved = json.loads(json.dumps(plan.as_json()))
+        assert plan_from_json(saved) == plan
+        sch = tir.Schedule(fn)
+        apply_plan(sch, block, saved)
+        assert sch.mod["main"] is not fn
+        got = result(sch.mod["main"], arrays)
+        np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=1e-6, err_msg=str(plan))
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "reason"),
+    [
+        ("softmax", {"plan": "RowChain", "blocks": 5, "rows": 1}, "5 blocks, and 4 share rows"),
+        ("softmax", {"plan": "RowChain", "blocks": 1, "rows": 1}, "1 blocks, and 4 share rows"),
+        ("softmax", {"plan": "RowChain", "blocks": 4, "rows": 5}, "5 rows at once .* rest of 16"),
+        ("softmax", {"plan": "RowChain", "blocks": 4, "rows": 0}, "rows: wanted 1 or more"),
+        ("softmax", {"plan": "RowChain", "blocks": 4, "rows": 1, "width": 8}, "they lie along it"),
+        ("softmax across", {"plan": "RowChain", "blocks": 4, "rows": 1, "width": 71}, "are 70"),
+        ("softmax", {"plan": "Windows", "lanes": 8, "vectors": 1}, "pools no windows"),
+        ("pool", {"plan": "Windows", "lanes": 65, "vectors": 1}, "up to 64 lanes"),
+        ("pool", {"plan": "Windows", "lanes": 8, "vectors": -1}, "vectors: wanted 1 or more"),
+        ("pool", {"plan": "RowChain", "blocks": 2, "rows": 1}, "no block before it shares rows"),
+        ("attention", {"plan": "RowBlocks", "lanes": 8, "rows": 4, "vectors": 3, "sum_rows": 4,
+                       "sum_vectors": 1}, "tiles of 24 columns leave a rest of 32"),
+        ("attention", {"plan": "RowBlocks", "lanes": 8, "rows": 99, "vectors": 1, "sum_rows": 4,
+                       "sum_vectors": 1}, "tiles of 99 rows"),
+        ("softmax", {"plan": "RowBlocks", "lanes": 8, "rows": 1, "vectors": 1, "sum_rows": 1,
+                     "sum_vectors": 1}, "two products"),
+    ],
+)  # fmt: skip
+def test_a_wrong_plan_for_several_blocks_is_refused_and_changes_nothing(name, plan, reason):
+    make, block, _ = GROUPS[name]
+    sch = tir.Schedule(make())
+    before = sch.mod["main"]
+    with pytest.raises(ScheduleError, match=reason):
+        apply_plan(sch, block, plan)
+    assert_structural_equal(sch.mod["main"], before)
 
 
 def test_predictions_rank_large_tiles_before_single_sums_and_name_what_is_read_from_where():
@@ -269,7 +368,8 @@ def test_random_plans_are_refused_or_right(seed):
 
 
 def test_every_class_of_plans_is_in_the_table_of_planners():
-    assert {p for planners in PLANNERS.values() for p in planners} == set(PLANS.values())
+    classes = {p for planners in (*PLANNERS.values(), default.GROUP_PLANNERS) for p in planners}
+    assert classes == set(PLANS.values())
     assert set(PLANNERS) == set(Kind)
 
 

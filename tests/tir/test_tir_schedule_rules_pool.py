@@ -16,8 +16,9 @@ from relaxvm.relax.op.meaning import evaluate
 from relaxvm.relax.transform import LegalizeOps, Normalize
 from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import Block, BufferStore, For, ForKind, IfThenElse, Schedule, interpret
-from relaxvm.tir.schedule.rules import schedule_function
-from relaxvm.tir.schedule.rules.pooling import match_pool, schedule_pools, tile_width
+from relaxvm.tir.schedule.rules import View, schedule_function
+from relaxvm.tir.schedule.rules.matches import match_pool
+from relaxvm.tir.schedule.rules.pooling import Windows, tile_width
 from relaxvm.tir.transform import LOWER_TIR, HoistIfThenElse
 
 nn = R.nn
@@ -210,8 +211,11 @@ def test_more_random_pools(seed):
 def applied(case, model=AVX2):
     """The function with only the rule of pools applied; None if it does not fit."""
     sch = Schedule(case.function(), error_render_level="fast")
-    taken = schedule_pools(sch, sch.get_child_blocks(sch.get_block("root")), model)
-    return next(iter(sch.mod.functions.values())) if taken else None
+    views = [View(sch, rv) for rv in sch.get_child_blocks(sch.get_block("root"))]
+    plans = [(view, plan) for view in views if (plan := Windows.choose(view, model)) is not None]
+    for view, plan in plans:
+        plan.apply(view)
+    return next(iter(sch.mod.functions.values())) if plans else None
 
 
 def vectors_and_loops(fn):

@@ -13,9 +13,10 @@ in panels.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from math import inf
-from typing import Any
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from ....arith import Analyzer, detect_linear_equation
 from ....base import CpuModel, ScheduleError
@@ -45,118 +46,236 @@ from ....ir import (
     walk,
 )
 from ...op import ceildiv
-from ...stmt import Block, BufferLoad, BufferStore, For, Stmt
+from ...stmt import Block, BufferLoad, BufferStore, For, IterVar, Stmt
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
 from .contraction import (
     Contraction,
     accumulate,
-    epilogue_of,
     match_contraction,
     partition_tails,
+    tile_cost,
     tile_shape,
 )
-from .queries import extent_of, loops_inside, loops_of, reduces
+from .cost import Cost, Demand, predict
+from .plan import Plan
+from .queries import TYPICAL_SIZE, extent_of, loops_inside, loops_of, reduces
+from .view import View
 
+_WIDTHS = (1, 2, 3, 4, 6)  # vectors in a tile
 _MONOTONE = (Add, Sub, Mul, Min, Max, Var, IntImm)
 
 
-def schedule_attention(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
-    """Put the blocks of each attention under one loop over its blocks of rows, the products in
-    tiles; returns those blocks.
+@dataclass(frozen=True)
+class RowBlocks(Plan):
+    """A second product, the first one and all between them under one loop over blocks of rows.
+
+    lanes                      of a vector
+    rows, vectors              of the tiles of the first product
+    sum_rows, sum_vectors      of those of the second one
     """
-    taken: list[Any] = []
-    products = [match_contraction(sch.get(rv)) for rv in blocks]
-    if sum(c is not None for c in products) < 2:
-        return taken
-    number = {sch.get(rv): k for k, rv in enumerate(blocks)}
-    # Of what another rule has taken and split nothing is known here.
-    readers = [
-        {number[b] for b in map(sch.get, sch.get_consumers(rv)) if b in number} for rv in blocks
-    ]
-    for k, c in enumerate(products):
-        out = epilogue_of(sch, blocks[k]) if c is not None and c.row is not None else None
-        if out is None or sch.get(out) not in number:
-            continue
-        last = number[sch.get(out)]
-        before = _before(readers, last)
-        first = [n for n in before - {k} if products[n] is not None]
-        if len(first) == 1:
-            taken += _schedule(sch, blocks, readers, before, (first[0], k, last), cpu)
-    return taken
+
+    lanes: int
+    rows: int
+    vectors: int
+    sum_rows: int
+    sum_vectors: int
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> RowBlocks | None:
+        a = view.found(_attention_of)
+        if a is None:
+            return None
+        lanes = cpu.lanes(view.block.writes[0].buffer.dtype.bits)
+        tiles = [_tile_of(view, a, k, lanes, cpu) for k in (a.first, a.second)]
+        (first, second) = tiles
+        return None if first is None or second is None else cls(lanes, *first, *second)
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for vectors in _WIDTHS:
+            for rows in range(1, 17):
+                if rows * vectors + vectors + 1 > cpu.vector_registers:
+                    break
+                for plan in (
+                    replace(self, rows=rows, vectors=vectors),
+                    replace(self, sum_rows=rows, sum_vectors=vectors),
+                ):
+                    if plan != self and plan.wrong(view) is None:
+                        yield plan
+
+    def wrong(self, view: View) -> str | None:
+        a = view.found(_attention_of)
+        if a is None:
+            return "it is not the second of two products with a softmax between them"
+        mine = ((self.rows, self.vectors), (self.sum_rows, self.sum_vectors))
+        for k, (height, vectors) in zip((a.first, a.second), mine):
+            rows, columns = _sizes_of(view, a, k)
+            if rows is None or columns is None or columns % (vectors * self.lanes):
+                return f"tiles of {vectors * self.lanes} columns leave a rest of {columns}"
+            if height > rows:
+                return f"tiles of {height} rows, and there are {rows}"
+        return None
+
+    def members(self, view: View) -> Sequence[Any]:
+        a: Any = view.found(_attention_of)
+        return [a.blocks[k] for k in (*a.between, a.ready, a.packs, a.first, a.second, a.out)]
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        a: Any = view.found(_attention_of)
+        cycles, reads = 0.0, 0.0
+        times = 1
+        mine = ((self.rows, self.vectors), (self.sum_rows, self.sum_vectors))
+        for k, (height, vectors) in zip((a.first, a.second), mine):
+            block: Block = view.sch.get(a.blocks[k])
+            sizes = {v.var: _extent(v) or TYPICAL_SIZE for v in block.iter_vars}
+            c = a.products[k]
+            rows, columns = sizes[c.row], sizes[c.vector]
+            times = math.prod(n for v, n in sizes.items() if v not in c.axes)
+            around = math.prod(sizes.values()) // (rows * columns)
+            tiles = tile_cost(rows, columns, self.lanes, height, vectors)
+            cycles += tiles * rows * columns * around
+            reads += float(around * columns * c.streamed.bytes)
+        out = view.block.writes[0].buffer
+        written = math.prod(
+            _extent(v) or TYPICAL_SIZE for v in view.block.iter_vars if v.is_spatial
+        )
+        size = float(written * out.dtype.itemsize)
+        # The keys and values of a head are read again for each block of its rows.
+        return predict(Demand(cycles, ((reads, reads / times), (2 * size, size)), times), cpu)
+
+    def apply(self, view: View) -> None:
+        sch, rv = view.sch, view.rv
+        a: Any = view.found(_attention_of)
+        blocks, scores, sums = a.blocks, a.products[a.first], a.products[a.second]
+        loops: Any = loops_of(sch, blocks[a.out])
+        outer, inner = [], []
+        for axis, each in a.rows:
+            loop = loops[axis]
+            if each > 1:
+                loop, rest = sch.split(loop, [None, each])
+                inner.append(rest)
+            outer.append(loop)
+        inner += [loop for axis, loop in loops.items() if axis not in dict(a.rows)]
+        sch.reorder(*outer, *inner)
+        row_loop = outer[-1]
+        # What the second product needs not comes first: the sum of the weights, beside the weights.
+        late = sorted(a.between - a.needed, reverse=True)
+        early = sorted(a.between & a.needed, reverse=True)
+        for k in (*late, a.second, *early, a.first, a.ready):
+            sch.compute_at(blocks[k], row_loop)
+        # An axis of one place has no loop.
+        keys = [_loops_inside(sch, rv, row_loop).get(sums.reduce[0])]
+        panels = _loops_inside(sch, blocks[a.first], row_loop).get(_panel_axis(scores))
+        _tile(sch, blocks[a.first], scores, row_loop, (self.rows, self.vectors, self.lanes))
+        _tile(sch, rv, sums, row_loop, (self.sum_rows, self.sum_vectors, self.lanes))
+        middle = [blocks[k] for k in sorted(a.between)]
+        _softmax(sch, middle, row_loop)
+        keys += [
+            loops_inside(sch, each, row_loop)[-1]
+            for each in middle
+            if len(loops_inside(sch, each, row_loop)) > 1
+        ]
+        count = _keys_seen(sch, middle, row_loop)
+        if count is not None:
+            panel = scores.streamed.buffer.shape[-1]
+            limits = [(loop, count) for loop in keys] + [(panels, ceildiv(count, panel))]
+            _shorten(sch, row_loop, {sch.get(x).loop_var: n for x, n in limits if x is not None})
+        _pack(sch, blocks[a.packs], self.lanes)
 
 
-def _before(readers: Sequence[set[int]], last: int) -> set[int]:
-    """The blocks that block `last` gets something of, and itself."""
-    feeding = {last}
-    for k in reversed(range(last)):
-        if readers[k] & feeding:
-            feeding.add(k)
-    return feeding
+# -- what attention is -----------------------------------------------------------------------------
 
 
-def _schedule(
-    sch: Schedule,
-    blocks: Sequence[Any],
-    readers: Sequence[set[int]],
-    before: set[int],
-    ends: tuple[int, int, int],
-    cpu: CpuModel,
-) -> Sequence[Any]:
-    """The first product, the second one and what reads that, and all between them.
+class _Attention(NamedTuple):
+    """Two products and what lies between them. Blocks are numbered, in order.
 
-    before  the blocks that the last one gets something of
+    products  the contractions that blocks are
+    between   the blocks after the first product that the last block gets something of
+    needed    those that the second product gets something of
+    ready     what makes the queries ready
+    packs     what packs the keys
+    out       what alone reads the second product
+    rows      the axes of the last block that blocks of rows are: see `_rows_of`
     """
-    first, second, out = ends
-    scores, sums = (match_contraction(sch.get(blocks[k])) for k in (first, second))
-    assert scores is not None
-    assert sums is not None
-    axes, loops = _rows_of(sch, blocks[second], sums, blocks[out]), loops_of(sch, blocks[out])
-    if loops is None or not axes:
-        return ()
-    after = {first}
-    for k in range(first, out):
+
+    blocks: Mapping[int, Any]
+    products: Mapping[int, Contraction]
+    first: int
+    second: int
+    out: int
+    between: set[int]
+    needed: set[int]
+    ready: int
+    packs: int
+    rows: list[tuple[Var, int]]
+
+
+def _attention_of(view: View) -> _Attention | None:
+    """The attention whose second product the block is, of blocks that are not scheduled."""
+    sch, sums = view.sch, match_contraction(view.block)
+    if sums is None or sums.row is None or len(view.left) < 4 or view.epilogue is None:
+        return None
+    number = {sch.get(rv): k for k, rv in enumerate(view.left)}
+    second, out = number.get(view.block), number.get(sch.get(view.epilogue))
+    if second is None or out is None:
+        return None
+    # What feeds the last block, and what reads each of these.
+    readers: dict[int, set[int]] = {out: set()}
+
+    def feeding(reader: int) -> list[int]:
+        blocks = (number.get(sch.get(rv)) for rv in sch.get_producers(view.left[reader]))
+        known = [k for k in blocks if k is not None]
+        for k in known:
+            readers.setdefault(k, set()).add(reader)
+        return known
+
+    products = {second: sums}
+    for k in descend(out, feeding, once=int):
+        c = None if k == second else match_contraction(sch.get(view.left[k]))
+        if c is not None:
+            products[k] = c
+        if len(products) > 2:
+            return None
+    first = next((k for k in products if k != second), None)
+    loops = loops_of(sch, view.left[out])
+    rows = _rows_of(sch, view.rv, sums, view.epilogue)
+    if first is None or loops is None or not rows:
+        return None
+    after, needed = {first}, {second}
+    for k in sorted(readers):
         after |= readers[k] if k in after else set()
-    between = after & before - {*ends}
-    writers = {r.buffer: k for k, rv in enumerate(blocks) for r in sch.get(rv).writes}
+    for k in sorted(readers, reverse=True):
+        needed |= {k} if readers[k] & needed else set()
+    blocks = {k: view.left[k] for k in readers}
+    scores = products[first]
+    writers = {r.buffer: k for k, rv in enumerate(view.left) for r in sch.get(rv).writes}
     ready, packs = writers.get(scores.broadcast.buffer), writers.get(scores.streamed.buffer)
     if ready is None or packs is None:
-        return ()
-    outer, inner = [], []
-    for axis, each in axes:
-        loop = loops[axis]
-        if each > 1:
-            loop, rest = sch.split(loop, [None, each])
-            inner.append(rest)
-        outer.append(loop)
-    inner += [loop for axis, loop in loops.items() if axis not in dict(axes)]
-    sch.reorder(*outer, *inner)
-    row_loop = outer[-1]
-    # What the second product needs not comes first: the sum of the weights, beside the weights.
-    needed = _before(readers, second)
-    late = sorted(between - needed, reverse=True)
-    early = sorted(between & needed, reverse=True)
-    for k in (*late, second, *early, first, ready):
-        sch.compute_at(blocks[k], row_loop)
-    # An axis of one place has no loop.
-    keys = [_loops_inside(sch, blocks[second], row_loop).get(sums.reduce[0])]
-    panels = _loops_inside(sch, blocks[first], row_loop).get(_panel_axis(scores))
-    for k, c in ((first, scores), (second, sums)):
-        _tile(sch, blocks[k], c, row_loop, cpu)
-    middle = [blocks[k] for k in sorted(between)]
-    _softmax(sch, middle, row_loop)
-    keys += [
-        loops_inside(sch, rv, row_loop)[-1]
-        for rv in middle
-        if len(loops_inside(sch, rv, row_loop)) > 1
-    ]
-    count = _keys_seen(sch, middle, row_loop)
-    if count is not None:
-        panel = scores.streamed.buffer.shape[-1]
-        limits = [(loop, count) for loop in keys] + [(panels, ceildiv(count, panel))]
-        _shorten(sch, row_loop, {sch.get(x).loop_var: n for x, n in limits if x is not None})
-    _pack(sch, blocks[packs], scores, cpu)
-    return [blocks[k] for k in (*between, ready, packs, *ends)]
+        return None
+    between = after - {first, second, out}
+    return _Attention(blocks, products, first, second, out, between, needed, ready, packs, rows)
+
+
+def _extent(axis: IterVar) -> int | None:
+    return axis.range.extent.value if isinstance(axis.range.extent, IntImm) else None
+
+
+def _sizes_of(view: View, a: _Attention, k: int) -> tuple[int | None, int | None]:
+    """(rows, columns) of a block of rows of a product."""
+    c = a.products[k]
+    sizes = {v.var: _extent(v) for v in view.sch.get(a.blocks[k]).iter_vars}
+    return None if c.row is None else sizes[c.row], sizes[c.vector]
+
+
+def _tile_of(
+    view: View, a: _Attention, k: int, lanes: int, cpu: CpuModel
+) -> tuple[int, int] | None:
+    """(rows, vectors) of the tiles of a product; None if its columns are no whole vectors."""
+    rows, columns = _sizes_of(view, a, k)
+    widths = [n for n in _WIDTHS if columns and columns % (n * lanes) == 0]
+    if not widths or columns is None or rows is None:
+        return None
+    return tile_shape(rows, columns, lanes, cpu.vector_registers, widths)
 
 
 def _panel_axis(c: Contraction) -> Var:
@@ -177,7 +296,7 @@ def _keys_seen(sch: Schedule, middle: Sequence[Any], row_loop: Any) -> PrimExpr 
         inside = loops_inside(sch, rv, row_loop)
         if not isinstance(mask, Select) or len(inside) != 2:
             continue
-        if not isinstance(mask.false_value, FloatImm) or mask.false_value.value != -inf:
+        if not isinstance(mask.false_value, FloatImm) or mask.false_value.value != -math.inf:
             continue
         row, key = (sch.get(loop).loop_var for loop in inside)
         values = sch.state.realize(block).iter_values
@@ -244,18 +363,15 @@ def _rows_of(sch: Schedule, rv: Any, c: Contraction, out: Any) -> list[tuple[Var
     return []
 
 
-def _tile(sch: Schedule, rv: Any, c: Contraction, loop: Any, cpu: CpuModel) -> None:
+def _tile(sch: Schedule, rv: Any, c: Contraction, loop: Any, shape: tuple[int, int, int]) -> None:
+    """shape: rows, vectors and lanes of a tile"""
     loops = _loops_inside(sch, rv, loop)
     if c.row is None or not {c.row, c.vector, *c.reduce} <= loops.keys() or len(c.reduce) != 1:
         raise ScheduleError("a product of attention has a single row, column or term")
     column, row, reduce = loops[c.vector], loops[c.row], loops[c.reduce[0]]
     over = [x for axis, x in loops.items() if axis not in (c.row, c.vector, *c.reduce)]
-    lanes = cpu.lanes(sch.get(rv).writes[0].buffer.dtype.bits)
-    columns, rows = extent_of(sch, column), extent_of(sch, row)
-    widths = [n for n in (1, 2, 3, 4, 6) if columns and columns % (n * lanes) == 0]
-    if not widths or columns is None or rows is None:
-        raise ScheduleError("a product of attention has columns that are no whole vectors")
-    height, vectors = tile_shape(rows, columns, lanes, cpu.vector_registers, widths)
+    height, vectors, lanes = shape
+    rows = extent_of(sch, row)
     jo, ji = sch.split(column, [None, vectors * lanes])
     io, ii = sch.split(row, [None, height])
     sch.reorder(*over, jo, io, reduce, ii, ji)
@@ -287,13 +403,12 @@ def _softmax(sch: Schedule, middle: Sequence[Any], loop: Any) -> None:
         before = rv
 
 
-def _pack(sch: Schedule, rv: Any, c: Contraction, cpu: CpuModel) -> None:
+def _pack(sch: Schedule, rv: Any, lanes: int) -> None:
     """Fill the panels a vector of keys at once, each read along its dimensions."""
     loops = loops_of(sch, rv)
     if loops is None:
         return
     *outer, depth, last = loops.values()
-    lanes = cpu.lanes(c.streamed.buffer.dtype.bits)
     over, within = sch.split(last, [None, lanes])
     sch.reorder(*outer, over, depth, within)
     sch.unroll(within)

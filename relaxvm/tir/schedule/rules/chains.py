@@ -17,22 +17,25 @@ Rows are then taken a few cache lines at a time, and stay the innermost loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError
 from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
-from ..facts import BlockKind, facts_of
+from ..facts import BlockKind
 from ..schedule import Schedule
 from .contraction import match_contraction
+from .cost import Cost, Demand, predict
 from .low_precision import sums_narrow
 from .memory_order import run_length
 from .nontemporal import flat_index, is_large
-from .queries import calls_of, extent_of, loops_of, reduces
+from .plan import Plan
+from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, reduces
+from .view import View
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
 _LONGEST = 32
@@ -45,48 +48,188 @@ _SHORTEST = 32
 _MUCH = 1
 # Of a row, asked for at once: not more lines than a core can wait for.
 _AHEAD_BYTES = 1024
+_CALL_CYCLES = 20  # of a function of one vector, in predictions
 
 
-def schedule_chains(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
-    """Put neighbouring blocks that share rows under loops over them; returns those blocks."""
-    taken: list[Any] = []
-    run: list[Any] = []
-    for rv in [*blocks, None]:
-        if rv is not None and _may_join(sch, rv):
-            run.append(rv)
-            continue
-        taken += _schedule_run(sch, run, cpu)
-        run = []
-    return taken
+@dataclass(frozen=True)
+class RowChain(Plan):
+    """A block and those before it, `blocks` in all, under loops over the rows that they share.
 
+    rows   how many are taken at once, of short ones
+    width  how many are taken at once where they lie across memory; 0: as if they lay along it
+    far    bytes from which on what is read is asked for one row ahead; 0: nothing is
+    """
 
-def _may_join(sch: Schedule, rv: Any) -> bool:
-    block: Block = sch.get(rv)
-    if match_contraction(block) is not None or sums_narrow(block):
-        return False
-    facts = facts_of(sch.state, block)
-    return (facts.elementwise or facts.kind is BlockKind.REDUCTION) and (
-        loops_of(sch, rv) is not None
-    )
+    blocks: int
+    rows: int
+    width: int = 0
+    far: int = 0
 
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> RowChain | None:
+        shared = view.found(_shared_rows)
+        if shared is None:
+            return None
+        chain = shared.part(shared.longest)
+        if not any(map(reduces, chain.blocks)):
+            return None
+        if chain.lies_across():
+            return cls(len(chain.blocks), 1, _width(chain, cpu))
+        large = any(
+            is_large(view.sch, r.buffer, cpu.l2_bytes) for b in chain.blocks for r in b.reads
+        )
+        far = cpu.l2_bytes if large else 0
+        return cls(len(chain.blocks), _several(chain, cpu), far=far)
 
-def _schedule_run(sch: Schedule, run: list[Any], cpu: CpuModel) -> list[Any]:
-    """Schedule the longest part at the end of the run that shares rows, then the part before it."""
-    taken: list[Any] = []
-    while len(run) >= 2:
-        window = run[-_LONGEST:]
-        rows = _Rows([sch.get(rv) for rv in window])
-        first = rows.first
-        if first is None or not any(reduces(b) for b in rows.blocks[first:]):
-            run = run[:-1]
-            continue
-        _put_under_rows(sch, window[first:], rows, cpu)
-        taken += window[first:]
-        run = run[: len(run) - len(window) + first]
-    return taken
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        wide = [self.width // 2, self.width, 2 * self.width] if self.width else [0]
+        for blocks in range(self.blocks, 1, -1):
+            for rows in (1, 2, 4, _MOST_ROWS):
+                for width in wide:
+                    for far in {0, self.far}:
+                        plan = RowChain(blocks, rows, width, far)
+                        if plan != self and plan.wrong(view) is None:
+                            yield plan
+
+    def wrong(self, view: View) -> str | None:
+        shared = view.found(_shared_rows)
+        if shared is None:
+            return "no block before it shares rows with it"
+        if not 2 <= self.blocks <= shared.longest:
+            return f"a chain of {self.blocks} blocks, and {shared.longest} share rows"
+        chain = shared.part(self.blocks)
+        if not any(map(reduces, chain.blocks)):
+            return "nothing is reduced along the rows"
+        count = chain.extent()
+        if self.width:
+            if self.rows > 1 or self.far or not chain.lies_across():
+                return f"{self.width} rows across memory, and they lie along it"
+            if count is not None and self.width > count:
+                return f"{self.width} rows at once, and there are {count}"
+        elif self.rows > 1 and (count is None or count % self.rows or chain.spans()):
+            return f"{self.rows} rows at once leave a rest of {count or 'unknown many'}"
+        return None
+
+    def members(self, view: View) -> Sequence[Any]:
+        return self._chain(view).rvs
+
+    def _chain(self, view: View) -> _Chain:
+        shared: Any = view.found(_shared_rows)
+        part: _Chain = shared.part(self.blocks)
+        return part
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        chain = self._chain(view)
+        inside = {r.buffer for b in chain.blocks for r in b.writes} - {*view.sch.state.fn.buffers}
+        times = math.prod(chain.extent(k) or TYPICAL_SIZE for k in range(len(chain.axes)))
+        at_once = max(self.rows, self.width)
+        cycles, traffic = 0.0, []
+        for block in chain.blocks:
+            steps = math.prod(
+                e.value if isinstance(e := a.range.extent, IntImm) else TYPICAL_SIZE
+                for a in block.iter_vars
+            )
+            lanes = cpu.lanes(max(r.buffer.dtype.bits for r in block.writes))
+            cycles += steps / lanes * (1 + _CALL_CYCLES * calls_of(block))
+            for r in (*block.reads, *block.writes):
+                size = float(steps * r.buffer.dtype.itemsize)
+                kept = size / times * at_once if r.buffer in inside else size
+                traffic.append((size, kept))
+        return predict(Demand(cycles, tuple(traffic), -(-times // at_once)), cpu)
+
+    def apply(self, view: View) -> None:
+        sch, chain = view.sch, self._chain(view)
+        inner: list[list[Any]] = []
+        merged: list[Any] = []
+        for k, block in enumerate(chain.blocks):
+            by_axis: Any = loops_of(sch, chain.rvs[k])
+            outer, ends, last = [], [], []
+            axes = [axis[k] for axis in chain.axes]
+            across = axes.pop() if self.width else None
+            for var, each in axes:
+                loop = by_axis[var]
+                if each > 1:
+                    loop, rest = sch.split(loop, [None, each])
+                    ends.append(rest)
+                outer.append(loop)
+            if self.rows > 1:
+                outer[-1], within = sch.split(outer[-1], [None, self.rows])
+                ends.insert(0, within)
+            if across is not None:
+                over, within = sch.split(by_axis[across[0]], [None, self.width])
+                outer.append(over)
+                last.append(within)
+            order = _memory_order(block)
+            used = {axis[k][0] for axis in chain.axes}
+            left = sorted((v for v in by_axis if v not in used), key=lambda v: order.get(v, -1))
+            rest = [*ends, *(by_axis[v] for v in left), *last]
+            sch.reorder(*outer, *rest)
+            if across is None and left:
+                run = run_length(sch, block, by_axis, left)
+                rest[-run:] = [sch.fuse(*rest[-run:])]
+            inner.append(rest)
+            merged.append(outer[-1])
+        joined = sch.merge(*merged)
+        if self.width and (chain.extent() or 1) % self.width:
+            sch.annotate(joined, PARTITION_HINT, True)
+        groups = _join_neighbours(sch, chain, inner, 1 if self.rows > 1 else 0)
+        if self.far:
+            _fetch_ahead(sch, chain, groups, self.far)
 
 
 # -- which axes are rows ---------------------------------------------------------------------------
+
+
+class _Chain(NamedTuple):
+    """Blocks that share rows.
+
+    axes  for each row axis: in each block its axis, and how many of that's values are one row
+    """
+
+    rvs: Sequence[Any]
+    blocks: Sequence[Block]
+    axes: Sequence[Sequence[tuple[Var, int]]]
+
+    def extent(self, axis: int = -1) -> int | None:
+        """Of an axis of rows, None if it is known only when the kernel runs."""
+        var, _ = self.axes[axis][0]
+        extent = next(a.range.extent for a in self.blocks[0].iter_vars if a.var is var)
+        return extent.value if isinstance(extent, IntImm) else None
+
+    def spans(self) -> bool:
+        """Whether a row is several places of the last axis of rows in some block."""
+        return any(each > 1 for _, each in self.axes[-1])
+
+    def lies_across(self) -> bool:
+        """Whether neighbours in memory belong to different rows in all that is reduced."""
+        for block, (own, _) in zip(self.blocks, self.axes[-1]):
+            if not reduces(block):
+                continue
+            order = _memory_order(block)
+            # Of several axes in the last dimension, rows are the ones with the longer steps.
+            if {v for v, position in order.items() if position == max(order.values())} != {own}:
+                return False
+        return True
+
+
+def _shared_rows(view: View) -> _Rows | None:
+    """The rows that the block shares with some before it; None if there are none."""
+    window: list[Any] = []
+    for rv in reversed(view.upto):
+        if len(window) == _LONGEST or not _may_join(view if rv is view.rv else View(view.sch, rv)):
+            break
+        window.insert(0, rv)
+    if len(window) < 2 or not any(reduces(view.sch.get(rv)) for rv in window):
+        return None
+    rows = _Rows(window, [view.sch.get(rv) for rv in window])
+    return rows if rows.longest > 1 else None
+
+
+def _may_join(view: View) -> bool:
+    if match_contraction(view.block) is not None or sums_narrow(view.block):
+        return False
+    facts = view.facts
+    return (facts.elementwise or facts.kind is BlockKind.REDUCTION) and view.by_axis is not None
 
 
 @dataclass
@@ -100,16 +243,13 @@ class _Axis:
 class _Rows:
     """The row axes of the last of some blocks, and how many blocks before it share them.
 
-    first   the first block that shares at least one row axis with all that follow; None if there
-            is no such block
-    axes    the axes that the blocks from `first` on share, in the order of the last block's
+    longest  how many of the last blocks share at least one row axis, the last one included
     """
 
-    def __init__(self, blocks: list[Block]) -> None:
-        self.blocks = blocks
+    def __init__(self, rvs: Sequence[Any], blocks: Sequence[Block]) -> None:
+        self.rvs, self.blocks = rvs, blocks
         self._links: dict[tuple[int, Var], list[tuple[int, Var, int, bool]]] = {}
         self._written: dict[Var, tuple[int, tuple[Any, ...]]] = {}
-        self._several: set[Var] = set()
         self._extents: list[dict[Var, PrimExpr]] = []
         for k, block in enumerate(blocks):
             self._extents.append({a.var: a.range.extent for a in block.iter_vars})
@@ -117,13 +257,20 @@ class _Rows:
         last = len(blocks) - 1
         candidates = [self._follow(last, a.var) for a in blocks[last].iter_vars if a.is_spatial]
         candidates = [axis for axis in candidates if axis.holds]
-        self.axes: list[_Axis] = []
-        self.first: int | None = None
+        # For each number of blocks, the axes that these share, in the order of the last block's.
+        self._axes = [candidates]
         for k in reversed(range(last)):
-            left = [axis for axis in candidates if k in axis.members]
-            if not any(self._is_many(axis, last) for axis in left):
+            candidates = [axis for axis in candidates if k in axis.members]
+            if not any(self._is_many(axis, last) for axis in candidates):
                 break
-            candidates, self.first, self.axes = left, k, left
+            self._axes.append(candidates)
+        self.longest = len(self._axes)
+
+    def part(self, count: int) -> _Chain:
+        """The last blocks as a chain."""
+        numbers = range(len(self.blocks) - count, len(self.blocks))
+        axes = [[axis.members[k] for k in numbers] for axis in self._axes[count - 1]]
+        return _Chain(self.rvs[-count:], self.blocks[-count:], axes)
 
     def _is_many(self, axis: _Axis, k: int) -> bool:
         var, each = axis.members[k]
@@ -189,57 +336,7 @@ def _divided(index: PrimExpr) -> tuple[Any, int]:
     return index, 1
 
 
-# -- scheduling ------------------------------------------------------------------------------------
-
-
-def _put_under_rows(sch: Schedule, chain: list[Any], rows: _Rows, cpu: CpuModel) -> None:
-    offset = len(rows.blocks) - len(chain)
-    loops = [loops_of(sch, rv) for rv in chain]
-    axes = list(rows.axes)
-    narrow = None
-    if _lies_across(rows, offset, axes):
-        narrow = axes.pop()
-    width = 0 if narrow is None else _width(rows, offset, narrow, cpu)
-    few = 1 if narrow is not None else _several(rows, offset, axes, cpu)
-    inner: list[list[Any]] = []
-    merged: list[Any] = []
-    for k, by_axis in enumerate(loops):
-        assert by_axis is not None
-        outer, ends, used = [], [], set()
-        for axis in axes:
-            var, each = axis.members[k + offset]
-            used.add(var)
-            loop = by_axis[var]
-            if each > 1:
-                loop, rest = sch.split(loop, [None, each])
-                ends.append(rest)
-            outer.append(loop)
-        if few > 1:
-            outer[-1], within = sch.split(outer[-1], [None, few])
-            ends.insert(0, within)
-        last = []
-        if narrow is not None:
-            var, _ = narrow.members[k + offset]
-            used.add(var)
-            across, within = sch.split(by_axis[var], [None, width])
-            outer.append(across)
-            last.append(within)
-        block = rows.blocks[k + offset]
-        order = _memory_order(block)
-        left = sorted((v for v in by_axis if v not in used), key=lambda v: order.get(v, -1))
-        rest = [*ends, *(by_axis[v] for v in left), *last]
-        sch.reorder(*outer, *rest)
-        if narrow is None and left:
-            run = run_length(sch, block, by_axis, left)
-            rest[-run:] = [sch.fuse(*rest[-run:])]
-        inner.append(rest)
-        merged.append(outer[-1])
-    joined = sch.merge(*merged)
-    if narrow is not None and not _divides(rows, offset, narrow, width):
-        sch.annotate(joined, PARTITION_HINT, True)
-    groups = _join_neighbours(sch, chain, rows.blocks[offset:], inner, 1 if few > 1 else 0)
-    if narrow is None:
-        _fetch_ahead(sch, chain, rows.blocks[offset:], groups, cpu)
+# -- sizes -----------------------------------------------------------------------------------------
 
 
 def _memory_order(block: Block) -> dict[Var, int]:
@@ -260,27 +357,12 @@ def _memory_order(block: Block) -> dict[Var, int]:
     }
 
 
-def _lies_across(rows: _Rows, offset: int, axes: list[_Axis]) -> bool:
-    """Whether neighbours in memory belong to different rows in all that is reduced."""
-    for k, block in enumerate(rows.blocks[offset:], offset):
-        if not reduces(block):
-            continue
-        own = {axis.members[k][0] for axis in axes[-1:]}
-        order = _memory_order(block)
-        # Of several axes in the last dimension, rows are the ones with the longer steps.
-        if {v for v, position in order.items() if position == max(order.values())} != own:
-            return False
-    return True
-
-
-def _width(rows: _Rows, offset: int, narrow: _Axis, cpu: CpuModel) -> int:
+def _width(chain: _Chain, cpu: CpuModel) -> int:
     """How many rows that lie across memory to take at once: at least two cache lines of them, more
     if what they keep still fits into half of the second-level cache; no more than there are.
     """
     length, bits = 1, 8
-    for block in rows.blocks[offset:]:
-        if not reduces(block):
-            continue
+    for block in filter(reduces, chain.blocks):
         steps = 1
         for a in block.iter_vars:
             if a.is_reduce:
@@ -292,43 +374,34 @@ def _width(rows: _Rows, offset: int, narrow: _Axis, cpu: CpuModel) -> int:
     width = 2 * line
     while width < 16 * line and 2 * width * length * bits // 8 <= cpu.l2_bytes // 2:
         width *= 2
-    whole = _extent(rows, offset, narrow)
+    whole = chain.extent()
     if whole is None or whole == 0:
         return width
     return -(-whole // -(-whole // width))  # parts of nearly one size
 
 
-def _several(rows: _Rows, offset: int, axes: list[_Axis], cpu: CpuModel) -> int:
+def _several(chain: _Chain, cpu: CpuModel) -> int:
     """How many rows to take at once where they are short: what one of them waits for, as the sum of
     its vectors, another need not.
     """
-    count = _extent(rows, offset, axes[-1]) or 1
+    count = chain.extent() or 1
     steps = 1
-    for block in rows.blocks[offset:]:
+    for block in chain.blocks:
         inside = [a.range.extent for a in block.iter_vars if a.is_reduce]
         if not all(isinstance(e, IntImm) for e in inside):
             return 1
         steps = max(steps, math.prod(e.value for e in inside if isinstance(e, IntImm)))
     most = min(_MOST_ROWS, _SHORT_ROWS // steps, count // (4 * cpu.cores))
-    if steps < _SHORTEST or any(each > 1 for _, each in axes[-1].members.values()):
+    if steps < _SHORTEST or chain.spans():
         return 1
     return max((n for n in range(1, most + 1) if count % n == 0), default=1)
 
 
-def _divides(rows: _Rows, offset: int, narrow: _Axis, width: int) -> bool:
-    whole = _extent(rows, offset, narrow)
-    return whole is not None and whole % width == 0
-
-
-def _extent(rows: _Rows, offset: int, axis: _Axis) -> int | None:
-    """Of an axis of rows, None if it is known only when the kernel runs."""
-    var, _ = axis.members[offset]
-    extent = next(a.range.extent for a in rows.blocks[offset].iter_vars if a.var is var)
-    return extent.value if isinstance(extent, IntImm) else None
+# -- scheduling ------------------------------------------------------------------------------------
 
 
 def _join_neighbours(
-    sch: Schedule, chain: list[Any], blocks: list[Block], inner: list[list[Any]], over: int
+    sch: Schedule, chain: _Chain, inner: list[list[Any]], over: int
 ) -> list[list[int]]:
     """Let blocks that run over the same elements of a row do so in one loop, and start sums before
     the loops that they are sums over. Returns which blocks are together.
@@ -338,7 +411,7 @@ def _join_neighbours(
     group: list[int] = []
     summed: set[Var] = set()
     groups: list[list[int]] = []
-    for k, block in enumerate(blocks):
+    for k, block in enumerate(chain.blocks):
         reads = {r.buffer.data for r in block.reads}
         fits = bool(group) and bool(inner[k]) and not reads & summed
         if not (fits and _same_extents(sch, inner[group[0]], inner[k])):
@@ -350,31 +423,29 @@ def _join_neighbours(
     for group in groups:
         if len(group) > 1:
             _join(sch, [inner[k][-1] for k in group])
-    for k, rv in enumerate(chain):
-        if reduces(blocks[k]) and inner[k]:
+    for k, rv in enumerate(chain.rvs):
+        if reduces(chain.blocks[k]) and inner[k]:
             depth = len(inner[k]) - over
             sch.decompose_reduction(rv, sch.get_loops(rv)[-depth])
     return groups
 
 
-def _fetch_ahead(
-    sch: Schedule, chain: list[Any], blocks: list[Block], groups: list[list[int]], cpu: CpuModel
-) -> None:
+def _fetch_ahead(sch: Schedule, chain: _Chain, groups: list[list[int]], far: int) -> None:
     """Where rows come from memory: ask for the next one while computing on this one, in the pass
     that has most to compute. It was read by the first pass, so memory has nothing to do meanwhile.
     """
     if len(groups) < 2:
         return
-    first = {r.buffer for k in groups[0] for r in blocks[k].reads}
+    first = {r.buffer for k in groups[0] for r in chain.blocks[k].reads}
     best, most = None, _MUCH - 1
     for group in groups[1:]:
-        reads = {r.buffer for k in group for r in blocks[k].reads}
-        cost = sum(calls_of(blocks[k]) for k in group)
-        if cost > most and any(is_large(sch, b, cpu.l2_bytes) for b in first & reads):
+        reads = {r.buffer for k in group for r in chain.blocks[k].reads}
+        cost = sum(calls_of(chain.blocks[k]) for k in group)
+        if cost > most and any(is_large(sch, b, far) for b in first & reads):
             best, most = group, cost
     if best is None:
         return
-    rv = chain[best[0]]
+    rv = chain.rvs[best[0]]
     loops = sch.get_loops(rv)
     row, extent = _row_step(sch, rv, first), extent_of(sch, loops[-1])
     if row is None or not extent:

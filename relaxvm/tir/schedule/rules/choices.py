@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from ....base import CpuModel
 from ..schedule import Schedule
 from .cost import Cost
-from .default import PLANNERS, chosen, planned
-from .plan import Plan
+from .default import planned, planners_of
+from .plan import Plan, chosen
 from .view import View
 
 
@@ -32,7 +32,7 @@ def plans_for(sch: Schedule, block: Any, cpu: CpuModel) -> list[Choice]:
     first = list(planned(view, cpu))[:1]
     rest = dict.fromkeys(
         other
-        for planner in PLANNERS[view.kind]
+        for planner in planners_of(view)
         for plan in chosen(planner, view, cpu)
         for other in (plan, *plan.others(view, cpu))
         if other not in first

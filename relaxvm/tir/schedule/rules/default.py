@@ -1,10 +1,10 @@
 """`DefaultSchedule`: a good schedule for every loop function that nobody has scheduled.
 
-Blocks are looked at by what they compute, not by their names. First come rules for several blocks
-at once (`GROUP_RULES`). Each block that is left is one of few kinds (`view.Kind`), for which
-`PLANNERS` has the classes of plans: the first that chooses to schedule it does, or it stays as it
-is: LLVM vectorises plain loops. At last the outermost loops of blocks with much work become
-parallel.
+Blocks are looked at by what they compute, not by their names. First come rules and plans for
+several blocks at once (`GROUP_RULES`, `GROUP_PLANNERS`). Each block that is left is one of few
+kinds (`view.Kind`), for which `PLANNERS` has the classes of plans: the first that chooses to
+schedule it does, or it stays as it is: LLVM vectorises plain loops. At last the outermost loops of
+blocks with much work become parallel.
 
 What gives up, by False or a ScheduleError, leaves the schedule as it was: a function is never left
 half changed.
@@ -13,7 +13,7 @@ half changed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -37,9 +37,9 @@ from ...stmt import (
 )
 from ...transform import with_index_dtype
 from ..schedule import Schedule
-from .attention import schedule_attention
+from .attention import RowBlocks
 from .blocked import Blocked
-from .chains import schedule_chains
+from .chains import RowChain
 from .convolution import schedule_convolutions
 from .convolution_dots import schedule_dot_convolutions
 from .dots import Dots
@@ -50,10 +50,10 @@ from .levels import Levels
 from .low_precision import LowPrecision
 from .neighbours import merge_neighbours
 from .nontemporal import store_past_caches
-from .own import AS_USUAL, OWN_BLOCK_RULES, BlockRule, Picks
+from .own import AS_USUAL, Picks
 from .parallel import share_loops
-from .plan import PLANS, Plan
-from .pooling import schedule_pools
+from .plan import Plan, chosen
+from .pooling import Windows
 from .queries import never_runs, reduces
 from .ragged import Ragged
 from .reduction import Begin, Columns, Rows
@@ -63,6 +63,7 @@ from .tile import Tile
 from .transpose import Transpose
 from .view import Kind, View
 from .winograd import schedule_winograd
+from .work import Work
 
 SCHEDULED = "tir.is_scheduled"
 
@@ -179,10 +180,11 @@ def scheduled_by(
                     decided("block {} taken by {}", written[rv], group_rule.__name__)
             # Rules put other blocks in the place of some that they do not speak of.
             sch, left = trial, [rv for rv in left if rv not in taken and trial.has_block(rv)]
-    blocks_left = _Blocks(sch, cpu, orders, picks)
-    for rv in left:
-        blocks_left.schedule(rv, written[rv])
-    sch = blocks_left.sch
+    work = Work(sch, cpu, orders, written, left, picks)
+    for planner in GROUP_PLANNERS:
+        work.schedule_groups(planner)
+    work.schedule_rest(PLANNERS)
+    sch = work.sch
     if picks is not AS_USUAL:
         with contextlib.suppress(ScheduleError), sch.attempt():
             picks.move(sch)
@@ -199,10 +201,9 @@ GROUP_RULES: tuple[GroupRule, ...] = (
     inline_producers,
     schedule_dot_convolutions,
     schedule_convolutions,
-    schedule_pools,
-    schedule_attention,
-    schedule_chains,
 )
+# Plans for a block and others around it, tried one class after the other.
+GROUP_PLANNERS: tuple[type[Plan], ...] = (Windows, RowBlocks, RowChain)
 _REDUCTIONS = (Begin, Rows, Columns)
 # What a block is -> the plans for it, of which the first that chooses to is carried out.
 PLANNERS: dict[Kind, tuple[type[Plan], ...]] = {
@@ -219,76 +220,10 @@ PLANNERS: dict[Kind, tuple[type[Plan], ...]] = {
 
 def planned(view: View, cpu: CpuModel) -> Iterator[Plan]:
     """The plans for a block, the best first; most blocks have one or none."""
-    for planner in PLANNERS[view.kind]:
+    for planner in planners_of(view):
         yield from chosen(planner, view, cpu)
 
 
-def chosen(planner: type[Plan], view: View, cpu: CpuModel) -> Iterator[Plan]:
-    """What one class of plans chooses for a block, then what is simpler."""
-    plan = planner.choose(view, cpu)
-    while plan is not None:
-        yield plan
-        plan = plan.simpler()
-
-
-class _NotFor(ScheduleError):
-    """A rule says that a block is none for it."""
-
-
-class _Blocks:
-    """Gives each block its loops: by a rule of somebody's own, or the first plan that holds."""
-
-    def __init__(
-        self, sch: Schedule, cpu: CpuModel, orders: Mapping[Any, tuple[int, ...]], picks: Picks
-    ) -> None:
-        self.sch, self.cpu, self.orders, self.picks = sch, cpu, orders, picks
-
-    def schedule(self, rv: Any, written: Block) -> None:
-        """written: the block before any was changed, for the report"""
-        self.view = View(self.sch, rv)
-        self.written = written
-        picked = self.picks.plan(self.view)
-        if picked is not None and self._holds(str(picked), self._apply, picked):
-            return
-        planners = PLANNERS[self.view.kind]
-        names = {planner.__name__ for planner in planners}
-        if self._by_own_rule({None, *PLANS} - names):
-            return
-        for planner in planners:
-            if self._by_own_rule({planner.__name__}):
-                return
-            for plan in chosen(planner, self.view, self.cpu):
-                if self._holds(str(plan), self._apply, plan):
-                    return
-        declined("block {} stays as it is: no plan fits", written)
-
-    def _by_own_rule(self, before: Collection[str | None]) -> bool:
-        return any(
-            self._holds(rule.__name__, self._ask, rule)
-            for place, rule in OWN_BLOCK_RULES
-            if place in before
-        )
-
-    def _ask(self, rule: BlockRule) -> bool:
-        return rule(self.sch, self.view.rv, self.cpu)
-
-    def _apply(self, plan: Plan) -> bool:
-        plan.apply(self.view)
-        return True
-
-    def _holds(self, name: str, change: Callable[[Any], bool], way: Any) -> bool:
-        """Change the schedule in a way. Where that gives up, by False or a ScheduleError, or adds
-        up in another order than is to be kept, the schedule is as before.
-        """
-        try:
-            with self.sch.attempt():
-                if not change(way):
-                    raise _NotFor
-                keep_orders(self.sch, self.orders)
-        except _NotFor:
-            return False
-        except ScheduleError as error:
-            declined("block {} not taken by {}: {}", self.written, name, str(error))
-            return False
-        decided("block {} taken by {}", self.written, name)
-        return True
+def planners_of(view: View) -> tuple[type[Plan], ...]:
+    """The classes of plans for a block, in the order in which they are asked."""
+    return (*GROUP_PLANNERS, *PLANNERS[view.kind])

@@ -1,13 +1,20 @@
-"""What blocks do that write each element once: gathers across rows, transposes."""
+"""What blocks do that are neither products nor plain: gathers across rows, transposes, pools."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ....ir import Var, walk
+from ....arith import Analyzer
+from ....ir import IntImm, Var, walk
 from ...stmt import Block, BufferLoad, BufferStore
+from ...transform import linear_in
+from ..reducer import match_reducer
+from ..windows import guarded
 from .contraction import variables_of
+
+_REDUCERS = frozenset({"max", "min", "sum", "prod"})
+_LONGEST_WINDOW = 64
 
 
 class Across(NamedTuple):
@@ -62,3 +69,82 @@ def other_axis(store: BufferStore, loops: Mapping[Var, Any]) -> Any:
         if len(load.indices) > most and load.indices[-1] in loops and along in load.indices[:-1]:
             axis, most = load.indices[-1], len(load.indices)
     return axis if axis in store.indices[:-1] else None
+
+
+class Pool(NamedTuple):
+    """What a block pools.
+
+    vector    the axis along the last dimension of the result
+    outer     the other spatial axes, in order
+    along     the tap that moves along the last dimension of the data; None if the vector axis
+              stands there alone
+    taps      the other taps
+    stride    by how much the data's last index grows with the vector axis; None if that varies
+    beside    the last axis of `outer` along which windows slide, its tap and its stride; None if
+              there is none
+    guards    whether windows have places that do not count
+    """
+
+    vector: Var
+    outer: tuple[Var, ...]
+    along: Var | None
+    taps: tuple[Var, ...]
+    stride: int | None
+    beside: tuple[Var, Var, int] | None
+    guards: bool
+
+
+def match_pool(block: Block) -> Pool | None:
+    """The pool that `block` is, or None."""
+    reducer = match_reducer(block)
+    if reducer is None or reducer.name not in _REDUCERS or len(reducer.updates) != 1:
+        return None
+    conditions, value = guarded(reducer.updates[0], reducer.identity[0])
+    loads = [n for n in walk(value) if isinstance(n, BufferLoad)]
+    _, written = reducer.buffers[0]
+    if len(loads) != 1 or not written or not all(isinstance(i, Var) for i in written):
+        return None
+    kinds = {a.var: a.iter_type for a in block.iter_vars}
+    reduce = [v for v, kind in kinds.items() if kind != "spatial"]
+    if {*written} != {v for v, kind in kinds.items() if kind == "spatial"}:
+        return None
+    vector: Any = written[-1]
+    indices = [Analyzer(wrap=True).simplify(i) for i in loads[0].indices]
+    used = [variables_of((i,)) for i in indices]
+    sliding = [(u & {*reduce}, u & {*written}) for u in used]
+    if not any(taps and axes for taps, axes in sliding) or any(len(t) > 1 for t, _ in sliding):
+        return None
+    if any(sum(v in u for u in used) > 1 for v in (*reduce, vector)):
+        return None
+    if vector not in used[-1]:
+        return None
+    step = linear_in(indices[-1], vector)
+    stride = None if step is None else step[0]
+    along = next(iter(sliding[-1][0]), None)
+    if along is None and (indices[-1] is not vector or vector in variables_of(conditions)):
+        return None
+    if along is not None and _is_row(block, along):
+        return None
+    outer: Any = tuple(v for v in written if v is not vector)
+    beside = []
+    for (inner, axes), index in zip(sliding[:-1], indices):
+        if len(inner) == len(axes) == 1:
+            (axis,), (tap,) = axes, inner
+            terms = linear_in(index, axis)
+            if terms is not None:
+                beside.append((axis, tap, terms[0]))
+    return Pool(
+        vector,
+        outer,
+        along,
+        tuple(v for v in reduce if v is not along),
+        stride,
+        beside[-1] if beside else None,
+        bool(conditions),
+    )
+
+
+def _is_row(block: Block, along: Var) -> bool:
+    """Whether a window is so long that it is better reduced by itself, as rows are."""
+    extent = next(a.range.extent for a in block.iter_vars if a.var is along)
+    return isinstance(extent, IntImm) and extent.value > _LONGEST_WINDOW

@@ -11,7 +11,7 @@ that one can be written by hand, kept with what was measured, and searched for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from random import Random
 from typing import Any
@@ -59,6 +59,10 @@ class Plan(Plain):
         """Why the plan does not fit a block; None if it does."""
         return None
 
+    def members(self, view: View) -> Sequence[Any]:
+        """The blocks that it gives their loops, that of the view among them."""
+        return (view.rv,)
+
     def apply(self, view: View) -> None:
         """Carry it out on the schedule of `view`, in which the block is as it was."""
         raise NotImplementedError
@@ -101,6 +105,14 @@ class InTiles(Plan):
     def width(self) -> int:
         """How many columns a tile has."""
         return self.lanes * self.vectors
+
+
+def chosen(planner: type[Plan], view: View, cpu: CpuModel) -> Iterator[Plan]:
+    """What one class of plans chooses for a block, then what is simpler."""
+    plan = planner.choose(view, cpu)
+    while plan is not None:
+        yield plan
+        plan = plan.simpler()
 
 
 def plan_from_json(data: Any) -> Plan:

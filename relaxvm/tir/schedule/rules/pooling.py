@@ -22,23 +22,25 @@ vectors of the loops.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from ....arith import Analyzer
 from ....base import CpuModel
-from ....ir import GE, LT, Call, IntImm, Var, walk
-from ...stmt import Block, BufferLoad, BufferStore
+from ....ir import GE, LT, Call, IntImm, Var
+from ...stmt import Block, BufferStore
 from ...transform import linear_in
 from ..reducer import match_reducer
 from ..regions import users_of
 from ..schedule import Schedule
 from ..windows import guarded
 from .contraction import partition_tails, variables_of
-from .queries import extent_of, is_pointwise, loops_inside, loops_of
+from .cost import Cost, Demand, predict
+from .matches import Pool, match_pool
+from .plan import Plan
+from .queries import TYPICAL_SIZE, extent_of, is_pointwise, loops_inside, loops_of
+from .view import View
 
-_REDUCERS = frozenset({"max", "min", "sum", "prod"})
 # Vectors that are accumulated at once, and lanes: as many as `vectorize` takes.
 _VECTORS = 8
 _MOST_LANES = 64
@@ -46,192 +48,112 @@ _MOST_LANES = 64
 _FEW_TAPS = 9
 _LONG_ROW = 32
 _UNROLLED_TAPS = 32
-_LONGEST_WINDOW = 64
-
-
-# -- what a pool is --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Pool:
-    """What a block pools.
+class Windows(Plan):
+    """Results in registers while all taps of their windows are read.
 
-    vector    the axis along the last dimension of the result
-    outer     the other spatial axes, in order
-    along     the tap that moves along the last dimension of the data; None if the vector axis
-              stands there alone
-    taps      the other taps
-    stride    by how much the data's last index grows with the vector axis; None if that varies
-    beside    the last axis of `outer` along which windows slide, its tap and its stride; None if
-              there is none
-    guards    whether windows have places that do not count
+    lanes    of a vector
+    vectors  how many of them are taken at once, at most
+    share    whether what neighbouring windows share is reduced first
     """
 
-    vector: Var
-    outer: tuple[Var, ...]
-    along: Var | None
-    taps: tuple[Var, ...]
-    stride: int | None
-    beside: tuple[Var, Var, int] | None
-    guards: bool
+    lanes: int
+    vectors: int
+    share: bool = False
 
-
-def match_pool(block: Block) -> Pool | None:
-    """The pool that `block` is, or None."""
-    reducer = match_reducer(block)
-    if reducer is None or reducer.name not in _REDUCERS or len(reducer.updates) != 1:
-        return None
-    conditions, value = guarded(reducer.updates[0], reducer.identity[0])
-    loads = [n for n in walk(value) if isinstance(n, BufferLoad)]
-    _, written = reducer.buffers[0]
-    if len(loads) != 1 or not written or not all(isinstance(i, Var) for i in written):
-        return None
-    kinds = {a.var: a.iter_type for a in block.iter_vars}
-    reduce = [v for v, kind in kinds.items() if kind != "spatial"]
-    if {*written} != {v for v, kind in kinds.items() if kind == "spatial"}:
-        return None
-    vector: Any = written[-1]
-    indices = [Analyzer(wrap=True).simplify(i) for i in loads[0].indices]
-    used = [variables_of((i,)) for i in indices]
-    sliding = [(u & {*reduce}, u & {*written}) for u in used]
-    if not any(taps and axes for taps, axes in sliding) or any(len(t) > 1 for t, _ in sliding):
-        return None
-    if any(sum(v in u for u in used) > 1 for v in (*reduce, vector)):
-        return None
-    if vector not in used[-1]:
-        return None
-    step = linear_in(indices[-1], vector)
-    stride = None if step is None else step[0]
-    along = next(iter(sliding[-1][0]), None)
-    if along is None and (indices[-1] is not vector or vector in variables_of(conditions)):
-        return None
-    if along is not None and _is_row(block, along):
-        return None
-    outer: Any = tuple(v for v in written if v is not vector)
-    beside = []
-    for (inner, axes), index in zip(sliding[:-1], indices):
-        if len(inner) == len(axes) == 1:
-            (axis,), (tap,) = axes, inner
-            terms = linear_in(index, axis)
-            if terms is not None:
-                beside.append((axis, tap, terms[0]))
-    return Pool(
-        vector,
-        outer,
-        along,
-        tuple(v for v in reduce if v is not along),
-        stride,
-        beside[-1] if beside else None,
-        bool(conditions),
-    )
-
-
-def _is_row(block: Block, along: Var) -> bool:
-    """Whether a window is so long that it is better reduced by itself, as rows are."""
-    extent = next(a.range.extent for a in block.iter_vars if a.var is along)
-    return isinstance(extent, IntImm) and extent.value > _LONGEST_WINDOW
-
-
-# -- scheduling ------------------------------------------------------------------------------------
-
-
-def schedule_pools(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
-    """Schedule the pools among `blocks`; returns the blocks that are taken care of."""
-    taken: list[Any] = []
-    for rv in blocks:
-        pool = match_pool(sch.get(rv))
-        loops = None if pool is None else loops_of(sch, rv)
-        # Of nothing there is nothing to gain, and little to be proven.
-        if pool is not None and loops and all(extent_of(sch, x) != 0 for x in loops.values()):
-            taken += _Pooling(sch, rv, pool, cpu).run()
-    return taken
-
-
-class _Pooling:
-    """The scheduling of one pool."""
-
-    def __init__(self, sch: Schedule, rv: Any, pool: Pool, cpu: CpuModel) -> None:
-        self.sch, self.rv, self.pool, self.cpu = sch, rv, pool, cpu
-        block: Block = sch.get(rv)
-        self.lanes = cpu.lanes(block.writes[0].buffer.dtype.bits)
-        loops = self._loops()
-        taps = [extent_of(sch, loops[v]) for v in (*pool.taps, *self._along())]
-        self.count = math.prod(math.inf if n is None else n for n in taps)
-
-    def run(self) -> list[Any]:
-        """Schedule it; returns the blocks that are taken care of, none if it is left as it is."""
-        pool = self.pool
-        if pool.along is not None and pool.stride is None and self.count is math.inf:
-            return []
-        if pool.along is not None and self.count <= _FEW_TAPS:
-            extent = extent_of(self.sch, self._loops()[pool.vector])
-            if not pool.taps or (not pool.guards and (extent or math.inf) > _LONG_ROW):
-                return []
-        after = self._epilogue()
-        if pool.along is None:
-            self._beside(after)
-        else:
-            self._along_rows(after)
-        return [self.rv, *([] if after is None else [after])]
-
-    def _loops(self) -> dict[Var, Any]:
-        loops = loops_of(self.sch, self.rv)
-        assert loops is not None
-        return loops
-
-    def _along(self) -> tuple[Var, ...]:
-        return () if self.pool.along is None else (self.pool.along,)
-
-    def _epilogue(self) -> Any:
-        """The block that computes something of each element of the result, None if none does."""
-        sch = self.sch
-        consumers = sch.get_consumers(self.rv)
-        if len(consumers) != 1:
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Windows | None:
+        pool = view.found(_pool_of)
+        if pool is None:
             return None
-        mine: Block = sch.get(self.rv)
-        pooled = mine.writes[0].buffer
-        root: Block = sch.get(sch.get_block("root"))
-        inside = any(b is pooled for b in root.alloc_buffers)
-        alone = len(users_of(sch.state, pooled.data)[0]) == 1
-        fits = inside and alone and is_pointwise(sch, consumers[0], pooled)
-        return consumers[0] if fits else None
+        plan = cls(cpu.lanes(view.block.writes[0].buffer.dtype.bits), _VECTORS)
+        count = _taps(view, pool)
+        if pool.along is not None:
+            if pool.stride is None and count is math.inf:
+                return None
+            long = (view.extents[pool.vector] or math.inf) > _LONG_ROW
+            if count <= _FEW_TAPS and (not pool.taps or (not pool.guards and long)):
+                return None
+        # Beside the last axis it pays where windows overlap much.
+        share = pool.along is not None or _steps(view, pool, True) * 1.5 < count
+        return replace(plan, share=share and _may_share(pool))
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for vectors in (1, 2, 4, _VECTORS):
+            for share in (False, True):
+                plan = Windows(self.lanes, vectors, share)
+                if plan != self and plan.wrong(view) is None:
+                    yield plan
+
+    def wrong(self, view: View) -> str | None:
+        pool = view.found(_pool_of)
+        if pool is None:
+            return "it pools no windows that slide, over plain loops"
+        if self.lanes > _MOST_LANES:
+            return f"vectors have up to {_MOST_LANES} lanes"
+        if self.share and not _may_share(pool):
+            return "windows along one axis share nothing but what they read"
+        return None
+
+    def members(self, view: View) -> Sequence[Any]:
+        after = view.found(_pointwise_after)
+        return [view.rv] if after is None else [view.rv, after]
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        pool: Any = view.found(_pool_of)
+        spatial = [view.extents[v] or TYPICAL_SIZE for v in (*pool.outer, pool.vector)]
+        results, size = math.prod(spatial), view.block.writes[0].buffer.dtype.itemsize
+        steps = min(_steps(view, pool, self.share), float(TYPICAL_SIZE))
+        width = tile_width(view.extents[pool.vector], self.lanes, self.vectors)
+        # Each tile starts and writes its results, and waits for the last of them.
+        cycles = results * (steps / 2 / self.lanes + 4 / width)
+        read = float(results * size * (pool.stride or 1) ** 2)
+        traffic = ((read, read), (float(results * size), float(results * size)))
+        return predict(Demand(cycles, traffic, math.prod(spatial[:-1])), cpu)
+
+    def apply(self, view: View) -> None:
+        pool: Any = view.found(_pool_of)
+        after = view.found(_pointwise_after)
+        if pool.along is None:
+            self._beside(view.sch, view.rv, pool, after)
+        else:
+            self._along_rows(view.sch, view.rv, pool, after)
 
     # -- along the last axis -----------------------------------------------------------------------
 
-    def _along_rows(self, after: Any) -> None:
-        sch, rv, pool = self.sch, self.rv, self.pool
-        assert pool.along is not None
-        shared = self._shared()
-        loops = self._loops()
+    def _along_rows(self, sch: Schedule, rv: Any, pool: Any, after: Any) -> None:
+        shared = self._shared(sch, rv, pool)
+        loops = _loops(sch, rv)
         outer = [loops[v] for v in pool.outer] or [sch.add_unit_loop(rv)]
-        vector, tap = loops[pool.vector], loops[pool.along]
-        sch.reorder(*outer, vector, tap)
+        vector = loops[pool.vector]
+        taps = [loops[v] for v in (*pool.taps, pool.along) if v in loops]
+        sch.reorder(*outer, vector, *taps)
         for each in reversed(shared):
             sch.compute_at(each, outer[-1])
         for each in shared:
-            self._row(each, outer[-1])
+            self._row(sch, each, outer[-1])
         if extent_of(sch, vector) is not None:
-            self._tile(rv, vector, [tap], after)
+            self._tile(sch, rv, vector, taps, after)
             return
         # A row of unknown length: LLVM makes vectors of it, and of what is left over.
-        sch.unroll(tap)
+        sch.unroll(taps[-1])
         if after is not None:
             sch.reverse_compute_at(after, vector)
 
-    def _shared(self) -> list[Any]:
+    def _shared(self, sch: Schedule, rv: Any, pool: Any) -> list[Any]:
         """The blocks of what windows share: rows of the data, and copies with places beside it."""
-        sch, rv, pool = self.sch, self.rv, self.pool
-        (along,) = self._along()
         windows = []
-        if pool.taps:
-            windows.append(sch.separate_window(rv, [self._loops()[along]]))
-        if pool.stride is not None and along in variables_of(_conditions(sch.get(rv))):
-            windows.append(sch.separate_window(rv, [self._loops()[along]], True))
+        if self.share:
+            windows.append(sch.separate_window(rv, [_loops(sch, rv)[pool.along]]))
+        alone = self.share or not pool.taps
+        if alone and pool.stride is not None and pool.along in variables_of(_conditions(sch, rv)):
+            windows.append(sch.separate_window(rv, [_loops(sch, rv)[pool.along]], True))
         return windows
 
-    def _row(self, row: Any, loop: Any) -> None:
+    def _row(self, sch: Schedule, row: Any, loop: Any) -> None:
         """The loops of what windows share, inside `loop`."""
-        sch = self.sch
         block: Block = sch.get(row)
         loops = _axis_loops(sch, row, loop)
         reduce = [a.var for a in block.iter_vars if not a.is_spatial]
@@ -240,65 +162,51 @@ class _Pooling:
             return
         if reduce:
             sch.reorder(loops[place], *(loops[v] for v in reduce))
-            self._tile(row, loops[place], [loops[v] for v in reduce], None)
+            self._tile(sch, row, loops[place], [loops[v] for v in reduce], None)
             return
         # A copy: the places in the data are copied as vectors.
-        parts = _parts(block)
+        parts = _parts(sch, row)
         if parts is not None:
             inside = sch.loop_partition(loops[place], [n for n in parts if n])[parts[0] > 0]
-            width = tile_width(parts[1], self.lanes)
+            width = tile_width(parts[1], self.lanes, self.vectors)
             over, within = sch.split(inside, [None, width])
             sch.vectorize(within)
             partition_tails(sch, (over, parts[1], width))
 
     # -- beside the last axis ----------------------------------------------------------------------
 
-    def _beside(self, after: Any) -> None:
-        sch, rv, pool = self.sch, self.rv, self.pool
+    def _beside(self, sch: Schedule, rv: Any, pool: Any, after: Any) -> None:
         row = None
-        if self._is_worth_sharing():
-            assert pool.beside is not None
+        if self.share:
             across, along, _ = pool.beside
-            row = sch.separate_window(rv, [self._loops()[along]])
-        loops = self._loops()
+            row = sch.separate_window(rv, [_loops(sch, rv)[along]])
+        loops = _loops(sch, rv)
         vector = loops[pool.vector]
         outer = [loops[v] for v in pool.outer]
         taps = [loops[v] for v in pool.taps if v in loops]
         if row is None:
             sch.reorder(*outer, vector, *taps)
-            self._tile(rv, vector, taps, after)
+            self._tile(sch, rv, vector, taps, after)
             return
         # Some vectors of channels at a time: what they share is little.
-        over, within = sch.split(vector, [None, tile_width(extent_of(sch, vector), self.lanes)])
+        width = tile_width(extent_of(sch, vector), self.lanes, self.vectors)
+        over, within = sch.split(vector, [None, width])
         place = loops[across]
         outer = [loop for loop in outer if loop is not place]
         sch.reorder(*outer, over, place, within, *taps)
         sch.compute_at(row, over)
-        self._tile(rv, within, taps, after)
+        self._tile(sch, rv, within, taps, after)
         block: Block = sch.get(row)
         inner = _axis_loops(sch, row, over)
         *_, last = (a.var for a in block.iter_vars if a.is_spatial)
         taps = [inner[a.var] for a in block.iter_vars if not a.is_spatial]
         sch.reorder(*(loop for v, loop in inner.items() if loop not in taps and v is not last))
-        self._tile(row, inner[last], taps, None)
+        self._tile(sch, row, inner[last], taps, None)
 
-    def _is_worth_sharing(self) -> bool:
-        """Whether windows overlap so much that two steps are less work than one."""
-        if self.pool.beside is None or len(self.pool.taps) < 2:
-            return False
-        _, tap, stride = self.pool.beside
-        across = extent_of(self.sch, self._loops()[tap])
-        if across is None or self.count is math.inf:
-            return False
-        return self.count > 1.5 * (stride * self.count / across + across + 2)
-
-    # -- tiles -------------------------------------------------------------------------------------
-
-    def _tile(self, rv: Any, vector: Any, taps: list[Any], after: Any) -> None:
+    def _tile(self, sch: Schedule, rv: Any, vector: Any, taps: list[Any], after: Any) -> None:
         """Some elements at a time, in registers over all taps."""
-        sch = self.sch
         extent = extent_of(sch, vector)
-        width = tile_width(extent, self.lanes, bool(_conditions(sch.get(rv))))
+        width = tile_width(extent, self.lanes, self.vectors, bool(_conditions(sch, rv)))
         over, within = sch.split(vector, [None, width])
         sch.reorder(over, *taps, within)
         if after is None:
@@ -316,24 +224,73 @@ class _Pooling:
         partition_tails(sch, (over, extent, width))
 
 
+# -- what is pooled --------------------------------------------------------------------------------
+
+
+def _pool_of(view: View) -> Pool | None:
+    """The pool over plain loops that the block is. Of nothing there is nothing to gain."""
+    pool = match_pool(view.block)
+    return pool if pool is not None and view.extents and 0 not in view.extents.values() else None
+
+
+def _pointwise_after(view: View) -> Any:
+    """The block that alone computes something of each element of the result, None if none does."""
+    result = view.block.writes[0].buffer
+    alone = view.epilogue is not None and len(users_of(view.sch.state, result.data)[0]) == 1
+    return view.epilogue if alone and is_pointwise(view.sch, view.epilogue, result) else None
+
+
+def _may_share(pool: Pool) -> bool:
+    """Whether windows slide along an axis, and have places along another one."""
+    if pool.along is not None:
+        return bool(pool.taps)
+    return pool.beside is not None and len(pool.taps) > 1
+
+
+def _taps(view: View, pool: Pool) -> float:
+    """How many places a window has."""
+    taps = [view.extents[v] for v in (*pool.taps, pool.along) if v is not None]
+    return math.prod(math.inf if n is None else n for n in taps)
+
+
+def _steps(view: View, pool: Pool, share: bool) -> float:
+    """What a result takes, of windows that share or do not."""
+    count = _taps(view, pool)
+    tap, stride = (
+        pool.beside[1:] if pool.along is None and pool.beside else (pool.along, pool.stride)
+    )
+    across = None if tap is None else view.extents[tap]
+    if not share or across is None or stride is None:
+        return count
+    return stride * count / across + across + 2
+
+
+def _loops(sch: Schedule, rv: Any) -> dict[Var, Any]:
+    loops = loops_of(sch, rv)
+    assert loops is not None
+    return loops
+
+
 # -- sizes -----------------------------------------------------------------------------------------
 
 
-def tile_width(extent: int | None, lanes: int, chosen: bool = False) -> int:
-    """How many elements of an axis to take at once: if they are known, with as few vectors, and
-    after them with as few pieces of vectors, as can be.
+def tile_width(
+    extent: int | None, lanes: int, vectors: int = _VECTORS, chosen: bool = False
+) -> int:
+    """How many elements of an axis to take at once, in `vectors` at most: if they are known, with
+    as few vectors, and after them with as few pieces of vectors, as can be.
 
     chosen  whether conditions choose vectors: those live across branches, for which LLVM takes all
             apart whose lanes are no power of two
     """
-    most = min(_VECTORS * lanes, _MOST_LANES)
+    most = min(vectors * lanes, _MOST_LANES)
     if extent is None:
         return min(2 * lanes, most)
     if extent <= most:
         return max(extent, 1)
     best, least = most, math.inf
     widths = (lanes, 2 * lanes, 4 * lanes) if chosen else range(lanes, most + 1)
-    for width in widths:
+    for width in (n for n in widths if n <= most):
         whole, rest = divmod(extent, width)
         pieces = -(-width // lanes) + (width % lanes).bit_count() / 2 + 1
         cost = whole * pieces + rest
@@ -342,14 +299,15 @@ def tile_width(extent: int | None, lanes: int, chosen: bool = False) -> int:
     return best
 
 
-def _parts(block: Block) -> tuple[int, int, int] | None:
+def _parts(sch: Schedule, rv: Any) -> tuple[int, int, int] | None:
     """How many places of a row are before the data, in it and behind it; None if not known."""
+    block: Block = sch.get(rv)
     place = next(a for a in reversed(block.iter_vars) if a.is_spatial)
     if not isinstance(place.range.extent, IntImm):
         return None
     total = place.range.extent.value
     low, high = 0, total
-    for each in _conditions(block):
+    for each in _conditions(sch, rv):
         # Conditions on places are of the form that `separate_window` gives them.
         terms = linear_in(each.a, place.var) if type(each) in (GE, LT) else None
         if terms is None or terms[0] != 1 or not isinstance(terms[1], IntImm):
@@ -364,10 +322,11 @@ def _parts(block: Block) -> tuple[int, int, int] | None:
 # -- blocks ----------------------------------------------------------------------------------------
 
 
-def _conditions(block: Block) -> list[Any]:
+def _conditions(sch: Schedule, rv: Any) -> list[Any]:
     """When the terms of a reduction, or the elements of a copy, are not the value that changes
     nothing.
     """
+    block: Block = sch.get(rv)
     reducer = match_reducer(block)
     if reducer is not None:
         return guarded(reducer.updates[0], reducer.identity[0])[0]

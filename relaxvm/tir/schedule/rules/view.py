@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 from ....ir import Var
 from ...stmt import Block, BufferStore
@@ -13,10 +14,11 @@ from ..packing import factors_of
 from ..schedule import Schedule
 from .contraction import Product, epilogue_of, match_contraction
 from .convolution_shape import match_convolution
-from .matches import Across, match_gather, other_axis
+from .matches import Across, match_gather, match_pool, other_axis
 from .memory_order import Order, order_of
-from .pooling import match_pool
 from .queries import extent_of, iterations, loops_of, reduces
+
+T = TypeVar("T")
 
 
 class Kind(enum.Enum):
@@ -45,12 +47,36 @@ class Kind(enum.Enum):
 class View:
     """A block of a schedule, as those see it who plan its loops. Nothing of it is changed by
     looking; what is found out is kept, and holds as long as the block is not scheduled.
+
+    left  the blocks of the function that are not scheduled so far, in order; None: all are left
     """
 
-    def __init__(self, sch: Schedule, rv: Any) -> None:
+    def __init__(self, sch: Schedule, rv: Any, left: Sequence[Any] | None = None) -> None:
         self.sch = sch
         self.rv = rv
         self.block: Block = sch.get(rv)
+        self._left = left
+        self._found: dict[Callable[[View], Any], Any] = {}
+
+    def found(self, match: Callable[[View], T]) -> T:
+        """What `match` finds out about the block and those around it, asked once."""
+        if match not in self._found:
+            self._found[match] = match(self)
+        found: T = self._found[match]
+        return found
+
+    @cached_property
+    def left(self) -> Sequence[Any]:
+        """The blocks that may be scheduled with this one, itself among them, in order."""
+        if self._left is not None:
+            return self._left
+        blocks = self.sch.get_child_blocks(self.sch.get_block("root"))
+        return [self.rv if self.sch.get(b) is self.block else b for b in blocks]
+
+    @property
+    def upto(self) -> Sequence[Any]:
+        """Those of them that come before it, and itself."""
+        return self.left[: self.left.index(self.rv) + 1] if self.rv in self.left else [self.rv]
 
     @cached_property
     def facts(self) -> Facts:

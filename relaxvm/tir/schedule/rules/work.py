@@ -1,0 +1,112 @@
+"""The work on a schedule: which blocks are left, and how plans and rules are tried on them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ....base import CpuModel, ScheduleError, decided, declined
+from ...stmt import Block
+from ..schedule import Schedule
+from .own import OWN_BLOCK_RULES, Picks
+from .plan import PLANS, Plan, chosen
+from .sum_order import keep_orders
+from .view import Kind, View
+
+
+class _NotFor(ScheduleError):
+    """A rule says that a block is none for it."""
+
+
+class Work:
+    """Gives blocks their loops: by a rule of somebody's own, or the first plan that holds.
+
+    written  the blocks before any was changed, for the report
+    left     those that are not scheduled so far
+    """
+
+    def __init__(
+        self,
+        sch: Schedule,
+        cpu: CpuModel,
+        orders: Mapping[Any, tuple[int, ...]],
+        written: Mapping[Any, Block],
+        left: Sequence[Any],
+        picks: Picks,
+    ) -> None:
+        self.sch, self.cpu, self.orders = sch, cpu, orders
+        self.written, self.left, self.picks = written, left, picks
+
+    def schedule_groups(self, planner: type[Plan]) -> None:
+        """Look for the blocks around which a plan of this class fits, from the last one on."""
+        for rv in reversed(self.left):
+            if rv in self.left:
+                view = View(self.sch, rv, self.left)
+                plans = list(chosen(planner, view, self.cpu))
+                takes = plans and self.picks.takes(planner.__name__)
+                taken = self._by_plan(view, plans) if takes else ()
+                self.left = [r for r in self.left if r not in taken and self.sch.has_block(r)]
+
+    def schedule_rest(self, planners: Mapping[Kind, Sequence[type[Plan]]]) -> None:
+        """Schedule what is left, block by block."""
+        for rv in self.left:
+            if rv in self.left:
+                view = View(self.sch, rv, self.left)
+                self._schedule(view, planners[view.kind])
+
+    def _schedule(self, view: View, planners: Sequence[type[Plan]]) -> None:
+        rv, picked = view.rv, self.picks.plan(view)
+        taken = () if picked is None else self._by_plan(view, [picked])
+        if taken:
+            self.left = [r for r in self.left if r not in taken]
+            return
+        names = {planner.__name__ for planner in planners}
+        if self._by_own_rule(rv, {None, *PLANS} - names):
+            return
+        for planner in planners:
+            if self._by_own_rule(rv, {planner.__name__}):
+                return
+            if self._by_plan(view, chosen(planner, view, self.cpu)):
+                return
+        declined("block {} stays as it is: no plan fits", self.written[rv])
+
+    def _by_own_rule(self, rv: Any, before: Collection[str | None]) -> bool:
+        return any(
+            self._holds([rv], rule.__name__, partial(rule, self.sch, rv, self.cpu))
+            for place, rule in OWN_BLOCK_RULES
+            if place in before
+        )
+
+    def _by_plan(self, view: View, plans: Iterable[Plan]) -> Sequence[Any]:
+        """The blocks that the first plan that holds was carried out for; none if none does."""
+
+        def carry_out() -> bool:
+            plan.apply(view)
+            return True
+
+        for plan in plans:
+            members = plan.members(view)
+            if self._holds(members, str(plan), carry_out):
+                return members
+        return ()
+
+    def _holds(self, blocks: Sequence[Any], name: str, change: Callable[[], bool]) -> bool:
+        """Change the schedule of some blocks. Where that gives up, by False or a ScheduleError, or
+        adds up in another order than is to be kept, the schedule is as before.
+        """
+        told = [self.written[rv] for rv in blocks if rv in self.written]
+        try:
+            with self.sch.attempt():
+                if not change():
+                    raise _NotFor
+                keep_orders(self.sch, self.orders)
+        except _NotFor:
+            return False
+        except ScheduleError as error:
+            for block in told:
+                declined("block {} not taken by {}: {}", block, name, str(error))
+            return False
+        for block in told:
+            decided("block {} taken by {}", block, name)
+        return True
