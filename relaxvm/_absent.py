@@ -31,7 +31,7 @@ ABSENT: dict[str, dict[str, str]] = {
             [
                 f"meta_schedule.{module}"
                 for module in """
-                    cost_model feature_extractor measure_callback mutator postproc
+                    cost_model feature_extractor mutator postproc
                     relax_integration schedule_rule search_strategy space_generator
                     task_scheduler tir_integration trace_apply tune_context
                 """.split()
@@ -39,7 +39,7 @@ ABSENT: dict[str, dict[str, str]] = {
             "*",
         ),
         "meta_schedule": """
-            MeasureCandidate Mutator Profiler ScheduleRule SearchStrategy TuneContext
+            MeasureCandidate Mutator ScheduleRule SearchStrategy TuneContext
             tune_tasks tune_te tune_tir
         """,
         "relax.transform": "MetaScheduleTuneIRMod",

@@ -11,6 +11,7 @@ from . import builder as builder
 from . import database as database
 from . import dispatch as dispatch
 from . import measure as measure
+from . import measure_callback as measure_callback
 from . import runner as runner
 from .builder import Builder as Builder
 from .database import Database as Database
@@ -19,6 +20,8 @@ from .database import TuningRecord as TuningRecord
 from .derived import derived_object as derived_object
 from .dispatch import DispatchContext as DispatchContext
 from .measure import Measurer as Measurer
+from .measure_callback import MeasureCallback as MeasureCallback
+from .profiler import Profiler as Profiler
 from .runner import Runner as Runner
 
 __getattr__ = _submodules(__name__)

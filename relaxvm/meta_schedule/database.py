@@ -6,22 +6,31 @@ their records. A database that is entered (``with database:``) is asked by every
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 import os
 import pathlib
+import platform
+import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from ..base import LoadError, PassError, ScheduleError, submodules
 from ..ir import IRModule, load_json, save_json, structural_digest
+from ..runtime import usable_cores
+from ..runtime.locks import lock
 from ..target import Target, cpu_model, machine_of
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule, Trace
 from ..tir.schedule.rules import SOURCES
 from ..tir.transform import with_index_dtype
 from .arg_info import TensorInfo, entry_of
+from .line_file import LineFile
 
 _EQUALITIES = ("structural", "ignore-ndarray", "anchor-block")
 
@@ -81,6 +90,8 @@ def key_of(fn: PrimFunc) -> str:
 class TuningRecord:
     """A schedule that was tried: its trace, and the seconds that runs of it took (None, or without
     a finite number: it did not run).
+
+    about  plain data: where and when; "result", the key of the function that the trace gave
     """
 
     def __init__(
@@ -90,12 +101,23 @@ class TuningRecord:
         run_secs: Sequence[float] | None = None,
         target: Any = None,
         args_info: Iterable[TensorInfo] | None = None,
+        about: Mapping[str, Any] | None = None,
     ) -> None:
         self._trace = trace
         self.workload = workload
         self.run_secs = None if run_secs is None else [float(s) for s in run_secs]
         self.target = None if target is None else Target(target)
         self.args_info = None if args_info is None else list(args_info)
+        self.about = dict(about or {})
+
+    @staticmethod
+    def of(schedule: Schedule, workload: Workload, *args: Any, **options: Any) -> TuningRecord:
+        """A record of a schedule of `workload`, which notes what the trace gives: where it gives
+        something else later, it is refused. Further arguments as of the class.
+        """
+        record = TuningRecord(schedule.trace, workload, *args, **options)
+        record.about["result"] = key_of(entry_of(schedule.mod))
+        return record
 
     @property
     def trace(self) -> Trace:
@@ -119,6 +141,8 @@ class TuningRecord:
             self._trace.apply_to_schedule(schedule)
         else:
             Trace.apply_json_to_schedule(self._trace, schedule)
+        if self.about.get("result", "") not in ("", key_of(entry_of(schedule.mod))):
+            raise ScheduleError("the trace gives another function than the one that was measured")
         return schedule
 
     @property
@@ -135,7 +159,9 @@ class TuningRecord:
         return [trace, self.run_secs, _saved(self.target), infos]
 
     @staticmethod
-    def from_json(json_obj: Any, workload: Workload) -> TuningRecord:
+    def from_json(
+        json_obj: Any, workload: Workload, about: Mapping[str, Any] | None = None
+    ) -> TuningRecord:
         """What `as_json` gave. Raises LoadError for anything else; the trace is read when it is
         needed.
         """
@@ -144,14 +170,14 @@ class TuningRecord:
                 if all(type(s) in (int, float) for s in seconds or ()):
                     try:
                         args = None if infos is None else map(TensorInfo.from_json, infos)
-                        return TuningRecord(trace, workload, seconds, target, args)
+                        return TuningRecord(trace, workload, seconds, target, args, about)
                     except (PassError, ScheduleError, TypeError) as error:
                         raise LoadError(f"a tuning record: {error}") from None
         raise LoadError("a tuning record is saved as [trace, seconds, target, arguments]")
 
     def fits(self, target: Any) -> bool:
-        """Whether it holds for `target`: the kind of code generator, the width of vectors, and the
-        CPU's name, or all abilities of the CPU it was measured on.
+        """Whether it is an answer for `target`: the same kind of code generator, width of vectors
+        and CPU by name. For another CPU it is a place to start from (`starting_points`).
         """
         if self.target is None or target is None:
             return True
@@ -163,10 +189,7 @@ class TuningRecord:
             self.target.kind_name == target.kind_name
             and mine.architecture == other.architecture
             and mine.vector_bits == other.vector_bits
-            and (
-                machine_of(self.target).cpu == machine_of(target).cpu
-                or mine.features <= other.features
-            )
+            and machine_of(self.target).cpu == machine_of(target).cpu
         )
 
     def __repr__(self) -> str:
@@ -263,6 +286,26 @@ class Database:
             raise ScheduleError(f"Database.query: kind is one of {', '.join(asked)}, got {kind!r}")
         return asked[kind](mod, target, workload_name)
 
+    def starting_points(
+        self, mod: IRModule | PrimFunc, target: Any = None, top_k: int = 8
+    ) -> list[TuningRecord]:
+        """Records of `mod` to begin a search with, those for `target` first, then those of other
+        CPUs; each the fastest first. Their traces may be refused.
+        """
+        best = self.get_top_k(Workload(mod), 1 << 30)
+        return sorted(best, key=lambda record: not record.fits(target))[:top_k]
+
+    def merge(self, other: Database) -> int:
+        """Add the records of another database that are not there yet; how many these were."""
+        known = {_identity(record) for record in self.get_all_tuning_records()}
+        added = 0
+        for record in other.get_all_tuning_records():
+            if _identity(record) not in known:
+                known.add(_identity(record))
+                self.commit_tuning_record(record)
+                added += 1
+        return added
+
     def dump_pruned(self, destination: Database) -> None:
         """Add the best record of every workload to another database."""
         best: dict[str, TuningRecord] = {}
@@ -305,7 +348,23 @@ class Database:
         return kinds[kind](*args, **options)
 
 
+def _identity(record: TuningRecord) -> str:
+    return json.dumps([record.workload.key, record.as_json()], sort_keys=True)
+
+
 PyDatabase = Database
+
+
+def _equality(name: str) -> str:
+    if name not in _EQUALITIES:
+        wanted = ", ".join(_EQUALITIES)
+        raise ScheduleError(f"module_equality is one of {wanted}, got {name!r}")
+    return name
+
+
+def _check_record(record: object) -> None:
+    if not isinstance(record, TuningRecord):
+        raise ScheduleError(f"wanted a TuningRecord, got {type(record).__name__}")
 
 
 class MemoryDatabase(Database):
@@ -317,10 +376,7 @@ class MemoryDatabase(Database):
     """
 
     def __init__(self, module_equality: str = "structural") -> None:
-        if module_equality not in _EQUALITIES:
-            wanted = ", ".join(_EQUALITIES)
-            raise ScheduleError(f"module_equality is one of {wanted}, got {module_equality!r}")
-        self.module_equality = module_equality
+        self.module_equality = _equality(module_equality)
         self._workloads: dict[str, Workload] = {}
         self._records: dict[str, list[TuningRecord]] = {}
         self._in_order: list[TuningRecord] = []
@@ -335,8 +391,7 @@ class MemoryDatabase(Database):
         return self._workloads.setdefault(workload.key, workload)
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
-        if not isinstance(record, TuningRecord):
-            raise ScheduleError(f"wanted a TuningRecord, got {type(record).__name__}")
+        _check_record(record)
         self._written(record.workload)
         self._records.setdefault(record.workload.key, []).append(record)
         self._in_order.append(record)
@@ -351,17 +406,20 @@ class MemoryDatabase(Database):
         return len(self._in_order)
 
 
-class JSONDatabase(MemoryDatabase):
-    """A database of two files, which grow by a line with each workload and each record; what a
-    killed process had written stays.
+class JSONDatabase(Database):
+    """A database of two files, which grow by a line with each workload and each record. What was
+    written stays, whenever the process is killed. Processes may share it: each sees what the others
+    add.
 
     path_workload       lines ``[key, module]``
-    path_tuning_record  lines ``[key of the workload, [trace, seconds, target, arguments]]``
+    path_tuning_record  lines ``[key of the workload, [trace, seconds, target, arguments], about]``
     work_dir            a folder for both, as `database_workload.json` and
                         `database_tuning_record.json`, instead of the two paths
     allow_missing       whether the files may be new
 
-    Lines that cannot be read are left out with a warning that counts them.
+    A record is read when it is asked for, so that opening is quick. Lines that cannot be read are
+    left out with a warning that counts them. What the disk has no room for is kept, with a warning,
+    and written with what comes next.
     """
 
     def __init__(
@@ -373,7 +431,7 @@ class JSONDatabase(MemoryDatabase):
         allow_missing: bool = True,
         module_equality: str = "structural",
     ) -> None:
-        super().__init__(module_equality)
+        self.module_equality = _equality(module_equality)
         if work_dir is not None:
             folder = pathlib.Path(work_dir)
             path_workload = path_workload or folder / "database_workload.json"
@@ -387,42 +445,123 @@ class JSONDatabase(MemoryDatabase):
                 if not allow_missing:
                     raise LoadError(f"JSONDatabase: there is no file {path}")
                 pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
-        _each_line(self.path_workload, self._read_workload)
-        _each_line(self.path_tuning_record, self._read_record)
+        self._workload_file = LineFile(self.path_workload)
+        self._record_file = LineFile(self.path_tuning_record)
+        self._workloads: dict[str, Workload] = {}
+        self._lines: list[_Line] = []
+        self._by_key: dict[str, list[_Line]] = {}
+        # What the disk has no room for.
+        self._unwritten: list[TuningRecord] = []
+        self._lock = lock()
+        self._look()
 
-    def _read_workload(self, line: Any) -> None:
-        workload = Workload.from_json(line)
-        self._workloads.setdefault(workload.key, workload)
+    def _look(self) -> None:
+        """Take note of what was added to the files."""
+        with self._lock:
+            before = self._record_file.restarts
+            # Records first: their workloads were written before them.
+            records = list(self._record_file.fresh())
+            if self._record_file.restarts != before:
+                self._lines.clear()
+                self._by_key.clear()
+            wrong: list[str] = []
+            for place, text in self._workload_file.fresh():
+                try:
+                    workload = Workload.from_json(json.loads(text))
+                    self._workloads.setdefault(workload.key, workload)
+                except (ValueError, RecursionError) as error:
+                    wrong.append(f"at byte {place}: {str(error)[:100]}")
+            _left_out(self.path_workload, wrong)
+            wrong = []
+            for place, text in records:
+                head = _HEAD.match(text)
+                if head is None or not text.endswith(b"]"):
+                    wrong.append(f"at byte {place}: not [key, [...], {{...}}]")
+                elif head[1].decode() not in self._workloads:
+                    wrong.append(f"at byte {place}: its workload is not in the other file")
+                else:
+                    line = _Line(head[1].decode(), place, len(text))
+                    self._lines.append(line)
+                    self._by_key.setdefault(line.key, []).append(line)
+            _left_out(self.path_tuning_record, wrong)
 
-    def _read_record(self, line: Any) -> None:
+    def _read(self, lines: Iterable[_Line]) -> list[TuningRecord]:
+        """The records of lines, but for those that are broken, which are counted."""
+        wrong, records = [], []
+        for line in lines:
+            if line.record is None and not line.broken:
+                try:
+                    text = self._record_file.read(line.place, line.size)
+                    line.record = self._parsed(json.loads(text))
+                except (ValueError, RecursionError) as error:
+                    line.broken = True
+                    wrong.append(f"at byte {line.place}: {str(error)[:100]}")
+            if line.record is not None:
+                records.append(line.record)
+        _left_out(self.path_tuning_record, wrong)
+        return records
+
+    def _parsed(self, line: Any) -> TuningRecord:
         match line:
-            case [str(key), [*_] as saved] if key in self._workloads:
-                super().commit_tuning_record(TuningRecord.from_json(saved, self._workloads[key]))
-            case _:
-                raise LoadError("a record is saved as [key of a workload in the other file, [...]]")
+            case [str(key), [*_] as saved] | [str(key), [*_] as saved, {}]:
+                about = line[2] if len(line) > 2 else {}
+                return TuningRecord.from_json(saved, self._workloads[key], about)
+        raise LoadError("a record is saved as [key of a workload, [...], {...}]")
+
+    def has_workload(self, mod: IRModule) -> bool:
+        self._look()
+        return Workload(mod).key in self._workloads
+
+    def commit_workload(self, mod: IRModule) -> Workload:
+        return self._written(Workload(mod))
 
     def _written(self, workload: Workload) -> Workload:
+        self._look()
         if workload.key not in self._workloads:
-            _append(self.path_workload, workload.as_json())
-        return self._workloads.setdefault(workload.key, workload)
+            self._workloads[workload.key] = workload
+            self._workload_file.append(workload.as_json())
+        return self._workloads[workload.key]
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
-        super().commit_tuning_record(record)
-        _append(self.path_tuning_record, [record.workload.key, record.as_json()])
+        """Add a record, with the machine, the versions and the date if it does not say them."""
+        _check_record(record)
+        self._written(record.workload)
+        record.about = {**_circumstances(record.target), **record.about}
+        self._unwritten.append(record)
+        saved = [record.workload.key, record.as_json(), record.about]
+        if self._workload_file.flush() and self._record_file.append(saved):
+            self._unwritten.clear()
+
+    def get_all_tuning_records(self) -> list[TuningRecord]:
+        self._look()
+        return [*self._read(self._lines), *self._unwritten]
+
+    def _records_of(self, key: str) -> Iterable[TuningRecord]:
+        self._look()
+        unwritten = [record for record in self._unwritten if record.workload.key == key]
+        return [*self._read(self._by_key.get(key, ())), *unwritten]
+
+    def __len__(self) -> int:
+        self._look()
+        return sum(not line.broken for line in self._lines) + len(self._unwritten)
 
 
-def _each_line(path: str, read: Callable[[Any], None]) -> None:
-    if not os.path.exists(path):
-        return
-    wrong: list[str] = []
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for number, line in enumerate(file, 1):
-            if not line.strip():
-                continue
-            try:
-                read(json.loads(line))
-            except (ValueError, RecursionError) as error:
-                wrong.append(f"line {number}: {str(error)[:100]}")
+# How a line of records begins.
+_HEAD = re.compile(rb'\["([^"\\]{1,200})", ?\[')
+
+
+@dataclass(slots=True)
+class _Line:
+    """A record in a file, and where; `record` once it was read."""
+
+    key: str
+    place: int
+    size: int
+    record: TuningRecord | None = None
+    broken: bool = False
+
+
+def _left_out(path: str, wrong: list[str]) -> None:
     if wrong:
         listed = "; ".join(wrong[:3]) + ("; ..." if len(wrong) > 3 else "")
         warnings.warn(
@@ -430,19 +569,16 @@ def _each_line(path: str, read: Callable[[Any], None]) -> None:
         )
 
 
-def _append(path: str, line: Any) -> None:
-    """Add a line in one write, after the end of whatever others have written."""
-    text = json.dumps(line, separators=(",", ":")) + "\n"
-    with open(path, "ab") as file:
-        if file.tell() and not _ends_a_line(path):
-            text = "\n" + text
-        file.write(text.encode())
-
-
-def _ends_a_line(path: str) -> bool:
-    with open(path, "rb") as file:
-        file.seek(-1, os.SEEK_END)
-        return file.read(1) == b"\n"
+def _circumstances(target: Target | None) -> dict[str, Any]:
+    """Where and when: what a record says of itself."""
+    return {
+        "machine": machine_of(target or Target("llvm")).cpu,
+        "cores": usable_cores(),
+        "system": platform.platform(terse=True),
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
 
 
 class UnionDatabase(Database):
@@ -507,5 +643,7 @@ class ScheduleFnDatabase(Database):
         schedule = self.query_schedule(mod)
         return None if schedule is None else TuningRecord(schedule.trace, Workload(mod), [0.0])
 
+
+create = Database.create
 
 __getattr__ = submodules(__name__)

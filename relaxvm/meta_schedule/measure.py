@@ -34,6 +34,7 @@ from .arg_info import TensorInfo, entry_of
 from .arguments import argument_specs, sameness
 from .builder import Builder, BuilderInput, LocalBuilder, plain_context
 from .database import key_of
+from .profiler import Profiler
 from .runner import EvaluatorConfig, LocalRunner, Runner, RunnerInput
 
 # A sample or five of 4 ms: enough to rank candidates, whose best are compared in pairs.
@@ -247,12 +248,14 @@ class Measurer:
                 key = key_of(measured.fn)
                 if key not in self._known and key not in jobs:
                     jobs[key] = pool.submit(self._built, measured.fn)
-        wait(jobs.values())
+        with Profiler.timeit("Build"):
+            wait(jobs.values())
         for measured in drawn:
             if measured.fn is not None:
                 key = key_of(measured.fn)
                 if key not in self._known:
-                    self._known[key] = self._timed(measured, jobs[key].result())
+                    with Profiler.timeit("Run"):
+                        self._known[key] = self._timed(measured, jobs[key].result())
                 measured = replace(self._known[key], fn=measured.fn, schedule=measured.schedule)
             self.counts["refused" if measured.seconds is None else "measured"] += 1
             if measured.refusal is not None:

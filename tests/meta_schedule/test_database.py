@@ -1,7 +1,13 @@
 """Databases of tuned schedules, and builds that ask them."""
 
+import errno
 import json
+import os
+import random
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -97,10 +103,14 @@ def test_records_hold_for_the_cpu_they_were_measured_on():
     database = MemoryDatabase()
     database.commit_tuning_record(record(2, [1.0], target=narrow))
     assert database.query_tuning_record(product, narrow)
-    assert database.query_tuning_record(product, "llvm -mcpu=znver3")
+    assert database.query_tuning_record(product, "llvm -mcpu=znver3") is None
     assert database.query_tuning_record(product, wide) is None
     assert database.query_tuning_record(product, "c") is None
     assert database.query_tuning_record(product) is not None
+    database.commit_tuning_record(record(4, [2.0], target=wide))
+    starts = database.starting_points(product, wide)
+    assert [r.seconds for r in starts] == [2.0, 1.0]
+    assert len(database.starting_points(product, wide, top_k=1)) == 1
 
 
 def test_files_are_read_back_and_grow_by_lines(tmp_path):
@@ -118,9 +128,10 @@ def test_files_are_read_back_and_grow_by_lines(tmp_path):
     assert_structural_equal(best.workload.mod["main"], product)
     pruned = JSONDatabase(folder / "w.json", folder / "r.json")
     again.dump_pruned(pruned)
-    assert [r.seconds for r in JSONDatabase(folder / "w.json", folder / "r.json")._in_order] == [
-        0.25
-    ]
+    assert [
+        r.seconds
+        for r in JSONDatabase(folder / "w.json", folder / "r.json").get_all_tuning_records()
+    ] == [0.25]
     with pytest.raises(LoadError, match="no file"):
         JSONDatabase(work_dir=tmp_path / "other", allow_missing=False)
     with pytest.raises(ScheduleError, match="wanted work_dir"):
@@ -139,15 +150,113 @@ def test_broken_lines_are_left_out_and_counted(tmp_path):
         json.dumps([json.loads(whole)[0], [[], [1.0], None, [["TENSOR"]]]]),
     ]  # fmt: skip
     records.write_text("\n".join([*wrong, ""]) + whole)
-    with pytest.warns(UserWarning, match=f"{len(wrong)} lines are left out .line 1: "):
+    with pytest.warns(UserWarning, match="6 lines are left out .at byte 0: "):
         again = JSONDatabase(work_dir=tmp_path)
+    with pytest.warns(UserWarning, match="4 lines are left out .at byte 50"):
+        assert len(again.get_all_tuning_records()) == 1
     assert len(again) == 1
-    # A line that was cut short does not spoil the one that is written after it.
+    # A line that was cut short is cut off before another is written.
     records.write_text(whole + whole[:20])
-    with pytest.warns(UserWarning, match="1 lines"):
-        JSONDatabase(work_dir=tmp_path).commit_tuning_record(record(4, [0.5]))
-    with pytest.warns(UserWarning, match="1 lines"):
-        assert len(JSONDatabase(work_dir=tmp_path)) == 2
+    again = JSONDatabase(work_dir=tmp_path)
+    assert len(again) == 1
+    again.commit_tuning_record(record(4, [0.5]))
+    assert len(JSONDatabase(work_dir=tmp_path).get_all_tuning_records()) == 2
+    assert records.read_text().count("\n") == 2
+    records.write_text("")
+    assert len(again) == 0
+
+
+def test_records_say_where_when_and_what_they_gave(tmp_path):
+    database = JSONDatabase(work_dir=tmp_path)
+    database.commit_tuning_record(TuningRecord.of(split(4), Workload(product), [1.0], "llvm"))
+    (held,) = JSONDatabase(work_dir=tmp_path).get_all_tuning_records()
+    assert {"machine", "cores", "date", "python", "numpy", "result"} <= held.about.keys()
+    assert_structural_equal(held.schedule(product).mod, split(4).mod)
+    held.about["result"] = "something else"
+    with pytest.raises(ScheduleError, match="another function"):
+        held.schedule()
+
+
+def test_databases_that_share_files_see_each_other_and_are_merged(tmp_path):
+    one, two = JSONDatabase(work_dir=tmp_path), JSONDatabase(work_dir=tmp_path)
+    one.commit_tuning_record(record(2, [1.0]))
+    assert two.query_tuning_record(product, "llvm").seconds == 1.0
+    two.commit_tuning_record(record(4, [0.5]))
+    assert len(one) == 2 and one.query_tuning_record(product, "llvm").seconds == 0.5
+    other = MemoryDatabase()
+    other.commit_tuning_record(record(8, [0.25]))
+    assert [one.merge(other), one.merge(other), one.merge(two)] == [1, 0, 0]
+    assert len(two) == 3
+
+
+def test_a_full_disk_keeps_records_until_there_is_room(tmp_path, monkeypatch):
+    database = JSONDatabase(work_dir=tmp_path)
+    database.commit_tuning_record(record(2, [1.0]))
+    write = os.write
+
+    def full(fd, data):
+        if len(data) < 10:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(fd, bytes(data)[: len(data) // 2])
+
+    monkeypatch.setattr(ms.line_file.os, "write", full)
+    with pytest.warns(RuntimeWarning, match="cannot be written.*1 lines wait"):
+        database.commit_tuning_record(record(4, [0.5]))
+    assert database.query_tuning_record(product, "llvm").seconds == 0.5 and len(database) == 2
+    assert len(JSONDatabase(work_dir=tmp_path)) == 1
+    monkeypatch.undo()
+    database.commit_tuning_record(record(8, [0.25]))
+    for each in (database, JSONDatabase(work_dir=tmp_path)):
+        assert sorted(r.seconds for r in each.get_all_tuning_records()) == [0.25, 0.5, 1.0]
+
+
+_WRITER = """
+import sys
+from relaxvm.meta_schedule.database import JSONDatabase, TuningRecord
+database = JSONDatabase(work_dir=sys.argv[1])
+(workload,) = {r.workload for r in database.get_all_tuning_records()}
+for k in range(int(sys.argv[2])):
+    database.commit_tuning_record(TuningRecord([[], []], workload, [1.0 + k], "llvm"))
+    print(k, flush=True)
+"""
+
+
+@pytest.mark.slow
+def test_two_writers_at_once_lose_nothing(tmp_path):
+    JSONDatabase(work_dir=tmp_path).commit_tuning_record(record(2, [1.0]))
+    command = [sys.executable, "-c", _WRITER, str(tmp_path), "200"]
+    writers = [subprocess.Popen(command, stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [writer.wait() for writer in writers] == [0, 0]
+    assert len(JSONDatabase(work_dir=tmp_path).get_all_tuning_records()) == 401
+
+
+@pytest.mark.slow
+def test_a_writer_killed_at_any_moment_loses_nothing_it_had_told(tmp_path):
+    JSONDatabase(work_dir=tmp_path).commit_tuning_record(record(2, [1.0]))
+    command = [sys.executable, "-c", _WRITER, str(tmp_path), "1000000"]
+    told, rng = 1, random.Random(0)
+    for _ in range(100):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
+            writer.stdout.readline()
+            time.sleep(rng.random() * 0.02)
+            writer.kill()
+            told += 1 + len(writer.stdout.read().splitlines())
+        held = len(JSONDatabase(work_dir=tmp_path).get_all_tuning_records())
+        assert told <= held <= told + 1
+        told = held
+
+
+@pytest.mark.slow
+def test_a_writer_cut_at_any_byte_goes_on(tmp_path):
+    database = JSONDatabase(work_dir=tmp_path)
+    database.commit_tuning_record(record(2, [1.0]))
+    file = tmp_path / "database_tuning_record.json"
+    whole = file.read_bytes()
+    for size in range(0, len(whole), 7):
+        file.write_bytes(whole + whole[:size])
+        database = JSONDatabase(work_dir=tmp_path)
+        database.commit_tuning_record(record(4, [0.5]))
+        assert len(JSONDatabase(work_dir=tmp_path).get_all_tuning_records()) == 2
 
 
 def test_a_workload_that_is_not_what_its_key_says_is_an_error(tmp_path):

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+import types
 
 import numpy as np
 import pytest
@@ -321,3 +322,33 @@ def test_a_kernel_that_cannot_be_measured_says_why():
     ):
         with pytest.raises(ScheduleError, match="cannot be sent"):
             Measurer(double, "llvm")
+
+
+def test_callbacks_of_a_batch_and_the_profiler(tmp_path):
+    class Model:
+        def update(self, ctx, candidates, results):
+            self.seen = candidates, results
+
+    sch = Schedule(double)
+    scheduler = types.SimpleNamespace(
+        database=ms.database.create("memory"),
+        cost_model=Model(),
+        tasks=[types.SimpleNamespace(ctx=types.SimpleNamespace(mod=sch.mod, target="llvm"))],
+    )
+    file = tmp_path / "kernel"
+    file.touch()
+    candidates = [types.SimpleNamespace(sch=sch, args_info=None)] * 2
+    built = [ms.builder.BuilderResult(str(file)), ms.builder.BuilderResult(None, "no")]
+    ran = [ms.runner.RunnerResult([2.0]), ms.runner.RunnerResult(None, "no")]
+    with ms.Profiler() as profiler:
+        assert ms.Profiler.current() is profiler
+        with ms.Profiler.timeit("Callbacks"):
+            for callback in ms.MeasureCallback.create("default"):
+                callback.apply(scheduler, 0, candidates, built, ran)
+    assert not file.exists()
+    assert scheduler.cost_model.seen == (candidates[:1], ran[:1])
+    assert len(scheduler.database) == 2
+    assert scheduler.database.query_tuning_record(double, "llvm").seconds == 2.0
+    assert profiler.get().keys() == {"Callbacks", "Total"} and "Callbacks" in profiler.table()
+    with pytest.raises(ScheduleError, match="kind is one of default"):
+        ms.MeasureCallback.create("other")
