@@ -17,6 +17,17 @@ def cpu_name(root: pathlib.Path = _SYSTEM) -> str:
     return _cpuinfo("model name", root) or platform.processor() or platform.machine()
 
 
+def cpu_facts() -> str:
+    """What the system says of the first core: which model it is, and what it can do."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            first = file.read(1 << 14).partition("\n\n")[0]
+    except OSError:
+        return ""
+    # The clock changes all the time.
+    return "\n".join(line for line in first.split("\n") if "MHz" not in line)
+
+
 def clock_khz(root: pathlib.Path = _SYSTEM) -> int | None:
     """The highest clock of the first core, or the clock it has now."""
     try:

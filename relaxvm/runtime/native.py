@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import os
 import struct
 import sys
 import time
@@ -17,17 +18,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from ..base import InternalError, LinkError, LoadError
 from .compiled_code import CompiledCode
+from .host import cpu_facts
 from .kernel import KernelInfo, KernelSection, NativeCode
 from .kernel_function import KernelFunction as KernelFunction
 from .kernel_function import call_path as call_path
 from .kernel_function import set_call_path as set_call_path
-from .locks import hold_while_forking
+from .linking import LinkedCode, started_llvm
+from .linking import rest_while_forking as rest_while_forking
 from .program import Program
-from .threads import parallel_for_address, uses_pool
+from .threads import POOL_SYMBOL, parallel_for_address
+from .trampoline import entries as small_entries
 
 _COMPILER = "relaxvm.target"
 _ARCHITECTURES = {
@@ -67,35 +69,30 @@ class Host:
 
 @functools.lru_cache(maxsize=1)
 def host() -> Host:
-    """What LLVM says about this machine. Asked once."""
+    """What LLVM says about this machine. Asked once, and kept in the user's cache under what the
+    system says.
+    """
+    key = None if sys.platform != "linux" else repr(("host", os.uname(), cpu_facts())).encode()
+    known = None if key is None else small_entries.get(key)
+    if known is not None:
+        triple, cpu, *names = known.decode().split("\0")
+        return Host(triple, cpu, frozenset(names))
     llvm = _llvm()
     features = llvm.get_host_cpu_features()
     present = frozenset(name for name, enabled in features.items() if enabled)
-    return Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), present)
+    here = Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), present)
+    if key is not None:
+        small_entries.put(key, "\0".join([here.triple, here.cpu, *sorted(present)]).encode())
+    return here
 
 
-@functools.lru_cache(maxsize=1)
 def _llvm() -> Any:
     try:
-        import llvmlite.binding as llvm
+        return started_llvm()
     except ImportError as error:
         raise LinkError(
             f"cannot run the kernels: linking them needs llvmlite: {error}; pip install llvmlite"
         ) from error
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    rest_while_forking(llvm)
-    return llvm
-
-
-def rest_while_forking(llvm: Any) -> None:
-    """Let no `os.fork` happen while another thread is in LLVM: what LLVM and llvmlite have locked
-    then stays locked in the child for ever.
-    """
-    # llvmlite's lock of all its calls. It has no public name.
-    guard: Any = getattr(getattr(llvm.ffi, "lib", None), "_lock", None)
-    if hasattr(guard, "__enter__") and hasattr(guard, "__exit__"):
-        hold_while_forking(guard)
 
 
 def fits(code: NativeCode) -> bool:
@@ -134,68 +131,6 @@ def _machine_of(triple: str) -> tuple[str, str]:
             if part.startswith(name):
                 return architecture, _SYSTEMS.get(name, name)
     return architecture, "-".join(parts[1:])
-
-
-class _Engine:
-    """An LLVM engine and the library in it, closed when nobody refers to them any more."""
-
-    __slots__ = ("_jit", "_library")
-
-    def __init__(self, library: Any, jit: Any) -> None:
-        self._library = library
-        self._jit = jit
-
-    def __del__(self) -> None:
-        # When Python ends, LLVM's own functions may be gone before this.
-        if sys is None or sys.is_finalizing():
-            return
-        # In this order: the library lives inside the engine.
-        self._library.close()
-        self._jit.close()
-
-
-def _out_of_sight(value: object) -> np.ndarray:
-    """A holder of `value` that the garbage collector does not look into.
-
-    What it finds unreachable it finalizes in any order, so code would be closed before another
-    finalizer calls it. Behind a numpy array, `value` ends with its last reference only.
-    """
-    holder = np.empty((), object)
-    holder[()] = value
-    return holder
-
-
-class _LinkedCode:
-    """Object code in memory; the addresses are valid as long as this object lives."""
-
-    __slots__ = ("__weakref__", "_engine", "addresses")
-
-    def __init__(self, llvm: Any, code: NativeCode, symbols: Sequence[str]) -> None:
-        machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-        # JITLink keeps an object's sections together and is complete for ELF and Mach-O; COFF stays
-        # with RuntimeDyld.
-        jit = llvm.create_lljit_compiler(
-            machine, use_jit_link=sys.platform != "win32", suppress_errors=True
-        )
-        builder = llvm.JITLibraryBuilder().add_current_process()
-        for each in code.objects:
-            builder.add_object_img(each)
-        if any(map(uses_pool, code.objects)):
-            builder.import_symbol("relaxvm_parallel_for", parallel_for_address())
-        # Equal kernels of several names have one symbol.
-        for symbol in dict.fromkeys(symbols):
-            builder.export_symbol(symbol)
-        try:
-            library = builder.link(jit, "relaxvm.kernels")
-        except RuntimeError as error:
-            raise LoadError(
-                f"native code for {code.triple}: LLVM cannot link it: {error}"
-            ) from None
-        self.addresses: dict[str, int] = {symbol: library[symbol] for symbol in symbols}
-        self._engine = _out_of_sight(_Engine(library, jit))
-
-    def __repr__(self) -> str:
-        return f"<linked code of {len(self.addresses)} kernels>"
 
 
 def _reject_malformed(code: NativeCode) -> None:
@@ -351,10 +286,17 @@ def _best_fit(variants: Sequence[NativeCode]) -> NativeCode | None:
 
 def _link_code(
     infos: Sequence[KernelInfo], code: NativeCode, num_threads: int
-) -> tuple[dict[str, KernelFunction], _LinkedCode]:
+) -> tuple[dict[str, KernelFunction], LinkedCode]:
     _reject_malformed(code)
     entries = () if code.functions is None else code.functions.symbols
-    owner = _LinkedCode(_llvm(), code, [*(info.symbol for info in infos), *entries])
+    symbols = [*(info.symbol for info in infos), *entries]
+    try:
+        owner = LinkedCode(code.objects, symbols, {POOL_SYMBOL: parallel_for_address})
+    except ImportError:
+        _llvm()
+        raise
+    except RuntimeError as error:
+        raise LoadError(f"native code for {code.triple}: LLVM cannot link it: {error}") from None
     return {
         info.name: KernelFunction(info, owner.addresses[info.symbol], owner, num_threads)
         for info in infos

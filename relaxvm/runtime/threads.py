@@ -13,17 +13,17 @@ import os
 import struct
 import sys
 import threading
-from typing import Any
 
 from ..base import VMTypeError, VMValueError
 from . import threads_ir as layout
 from .cpu_budget import usable_cores
+from .linking import LinkedCode, machine_name
 from .locks import lock
 from .trampoline import object_code
 
 MAX_THREADS = 256
 
-_SYMBOL = layout.SYMBOLS[0]
+POOL_SYMBOL = layout.SYMBOLS[0]
 _lock = lock()
 _keep: list[object] = []
 _default: int | None = None
@@ -70,11 +70,6 @@ def worker_count() -> int:
     return _library().word(layout.STARTED) if _library.cache_info().currsize else 0
 
 
-def uses_pool(code: bytes) -> bool:
-    """Whether object code has parallel loops."""
-    return _SYMBOL.encode() in code
-
-
 def parallel_for_address() -> int:
     """The address of ``int32 parallel_for(body, ctx, n, budget, work)``.
 
@@ -83,7 +78,7 @@ def parallel_for_address() -> int:
     operations all of it takes; few are not shared out.
     """
     with _lock:
-        return _library().addresses[_SYMBOL]
+        return _library().addresses[POOL_SYMBOL]
 
 
 class _Pool:
@@ -131,14 +126,10 @@ class _Pool:
 
 @functools.lru_cache(maxsize=1)
 def _library() -> _Pool:
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    architecture = llvm.get_default_triple().split("-")[0]
+    architecture = machine_name()
     usable = struct.calcsize("P") == 8
     parking = layout.parking_of(architecture) if usable else "serial"
-    pool = _build(llvm, architecture, parking)
+    pool = _build(architecture, parking)
     if hasattr(os, "register_at_fork"):
         os.register_at_fork(after_in_child=pool.after_fork)
     return pool
@@ -150,19 +141,14 @@ def _in_this_process(symbols: tuple[str, ...]) -> bool:
     return all(hasattr(process, symbol) for symbol in symbols)
 
 
-def _build(llvm: Any, architecture: str, parking: str) -> _Pool:
+def _build(architecture: str, parking: str) -> _Pool:
     """A pool of its own; the process uses the one of `_library`."""
     places = sys.platform == "linux" and _in_this_process(layout.PLACING_SYMBOLS)
-    code = object_code(llvm, layout.pool_ir, architecture, parking, places)
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
-    builder = llvm.JITLibraryBuilder().add_object_img(code).add_current_process()
-    for symbol in layout.SYMBOLS:
-        builder.export_symbol(symbol)
-    library = builder.link(jit, "relaxvm.threads")
-    pool = _Pool({symbol: library[symbol] for symbol in layout.SYMBOLS}, parking)
+    code = object_code(layout.pool_ir, architecture, parking, places)
+    library = LinkedCode((code,), layout.SYMBOLS, {})
+    pool = _Pool(library.addresses, parking)
     # Parked workers are inside this code until the process ends: never let it go.
-    for kept in (jit, library, pool._starter, pool._work):
+    for kept in (library, pool._starter, pool._work):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         _keep.append(kept)
     return pool

@@ -31,6 +31,7 @@ from . import trampoline_ir as layout
 from .dims import evaluate
 from .disk_cache import DiskCache
 from .kernel import KernelInfo, KernelParam
+from .linking import LinkedCode, machine_name, started_llvm
 from .locks import lock
 from .ndarray import NDArray
 from .pyabi import peek
@@ -45,7 +46,8 @@ Arithmetic counts as well, see `release_elements`.
 RELEASE_GIL_FLOPS = 1 << 17
 
 _BFLOAT16 = DataType("bfloat16")
-_cache = DiskCache("entries", 1 << 24)
+entries = DiskCache("entries", 1 << 24)
+"""What is small, and made of this machine or of our own sources."""
 
 
 class Arg(ctypes.Structure):
@@ -97,19 +99,22 @@ def parse_ir(llvm: Any, text: str) -> Any:
     return llvm.parse_assembly(text, context)
 
 
-def object_code(llvm: Any, write: Callable[..., str], *args: object) -> bytes:
+def object_code(write: Callable[..., str], *args: object) -> bytes:
     """The LLVM IR that `write` gives for `args`, compiled: from the user's cache, or made now and
     cached.
     """
-    versions = (llvm.llvm_version_info, llvm.get_default_triple(), sys.byteorder)
+    import llvmlite
+
+    # LLVM itself is started only to compile.
+    versions = (llvmlite.__version__, sys.platform, machine_name(), sys.byteorder)
     sources = [_source(module) for module in (write.__module__, "relaxvm.base.llvm")]
     # To write the text takes longer than to take from the cache what it becomes.
     text = write(*args).encode() if b"" in sources else b""
     key = b"\n".join([repr((write.__name__, args, versions)).encode(), *sources, text])
-    code = _cache.get(key)
+    code = entries.get(key)
     if code is None:
-        code = _compile(llvm, (text.decode() or write(*args)))
-        _cache.put(key, code)
+        code = _compile(started_llvm(), (text.decode() or write(*args)))
+        entries.put(key, code)
     return code
 
 
@@ -123,8 +128,8 @@ def _source(module: str) -> bytes:
     return spec.loader.get_data(spec.origin)
 
 
-def _object_code(llvm: Any) -> bytes:
-    return object_code(llvm, layout.entry_ir)
+def _object_code() -> bytes:
+    return object_code(layout.entry_ir)
 
 
 _lock = lock()
@@ -207,24 +212,15 @@ def _method() -> tuple[int, bytes]:
     """The address of the method definition, and the part of the entry record that all kernels
     share.
     """
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    machine = llvm.Target.from_default_triple().create_target_machine(jit=True)
-    jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
-    builder = (
-        llvm.JITLibraryBuilder().add_object_img(_object_code(llvm)).export_symbol("relaxvm_call")
-    )
-    library = builder.link(jit, "relaxvm.trampoline")
+    library = LinkedCode((_object_code(),), ("relaxvm_call",), {})
     name = ctypes.create_string_buffer(b"relaxvm_kernel")
     method = ctypes.create_string_buffer(
         pyabi.method_definition(
-            ctypes.addressof(name), library["relaxvm_call"], pyabi.METH_FASTCALL
+            ctypes.addressof(name), library.addresses["relaxvm_call"], pyabi.METH_FASTCALL
         )
     )
     # Kernel functions may outlive everything, this module included: never let these go.
-    for kept in (name, method, jit, library):
+    for kept in (name, method, library):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         _keep.append(kept)
     values = {

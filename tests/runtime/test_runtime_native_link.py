@@ -13,8 +13,8 @@ import pytest
 from kernel_fixture import compile_ir, linked, section
 
 from relaxvm.base import InternalError, LinkError, LoadError
-from relaxvm.runtime import native, trampoline, trust
 from relaxvm.runtime import ndarray as nd
+from relaxvm.runtime import trampoline, trust
 from relaxvm.runtime.kernel import Failure, KernelInfo, KernelSection, NativeCode
 from relaxvm.runtime.native import fits, host, link
 
@@ -199,20 +199,20 @@ def test_code_may_call_the_c_library():
 def test_the_cached_entry_is_used_only_if_signed(tmp_path, monkeypatch):
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(trust, "_keys", {})
-    llvm, made = native._llvm(), []
+    made = []
     real = trampoline._compile
     monkeypatch.setattr(trampoline, "_compile", lambda *args: made.append(1) or real(*args))
-    first = trampoline._object_code(llvm)
-    assert trampoline._object_code(llvm) == first
+    first = trampoline._object_code()
+    assert trampoline._object_code() == first
     assert len(made) == 1
     (path,) = (tmp_path / "entries").iterdir()
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert trampoline._object_code(llvm) == first
+    assert trampoline._object_code() == first
     assert len(made) == 2
     assert path.read_bytes() == content
     path.write_bytes(b"")
-    assert trampoline._object_code(llvm) == first
+    assert trampoline._object_code() == first
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -220,7 +220,7 @@ def test_without_a_cache_folder_the_entry_is_compiled(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path / "file" / "x"))
     monkeypatch.setattr(trust, "_keys", {})
-    assert trampoline._object_code(native._llvm())[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
+    assert trampoline._object_code()[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
 def test_code_is_released_with_its_last_function():

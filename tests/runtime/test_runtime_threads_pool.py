@@ -79,8 +79,8 @@ def pools():
     architecture = llvm.get_default_triple().split("-")[0]
     threads.parallel_for_address()
     yield threads._library()
-    yield threads._build(llvm, architecture, "pthread")
-    yield threads._build(llvm, architecture, "serial")
+    yield threads._build(architecture, "pthread")
+    yield threads._build(architecture, "serial")
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2])
