@@ -189,10 +189,10 @@ def scheduled_by(
         with contextlib.suppress(ScheduleError), sch.attempt():
             picks.move(sch)
             keep_orders(sch, orders)
-    sch = merge_neighbours(sch, sch.get_child_blocks(sch.get_block("root")))
-    sch = store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
+    merge_neighbours(sch, sch.get_child_blocks(sch.get_block("root")))
+    store_past_caches(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     if cpu.cores > 1:
-        sch = share_loops(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
+        share_loops(sch, sch.get_child_blocks(sch.get_block("root")), cpu)
     return sch
 
 

@@ -19,7 +19,7 @@ from ..schedule import Schedule
 MOST_BUFFERS = 8  # as many streams as a core's prefetchers follow
 
 
-def merge_neighbours(sch: Schedule, blocks: Any) -> Schedule:
+def merge_neighbours(sch: Schedule, blocks: Any) -> None:
     """Merge each loop with the one before it, where both go through an array in step and the order
     of what they do allows it.
     """
@@ -35,16 +35,14 @@ def merge_neighbours(sch: Schedule, blocks: Any) -> Schedule:
             joined = before[2] | _places(block, before[1])
             in_step = len(joined) < len(before[2]) + len(places)
             if in_step and len({buffer for buffer, _ in joined}) <= MOST_BUFFERS:
-                trial = sch.copy()
                 try:
-                    loop = trial.merge(before[0], loop)
+                    loop = sch.merge(before[0], loop)
                 except ScheduleError as error:
                     declined("block {} not in one loop with {}: {}", block, before[1], str(error))
                 else:
                     decided("block {} runs in one loop with {}", block, before[1])
-                    sch, first, places = trial, before[1], joined
+                    first, places = before[1], joined
         before = loop, first, places
-    return sch
 
 
 def _places(block: Block, like: Block) -> set[tuple[Buffer, tuple[PrimExpr, ...]]]:

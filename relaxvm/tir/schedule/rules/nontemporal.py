@@ -10,6 +10,7 @@ only, so rows have to be a whole number of them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,42 +39,36 @@ _STEPS = 8
 _CHOICE = Intrinsic.get("tir.if_then_else")
 
 
-def store_past_caches(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Schedule:
-    """`sch` with such stores in those of the blocks that write a large result."""
+def store_past_caches(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> None:
+    """Let those of the blocks that write a large result store it so."""
     for rv in blocks:
         body = sch.get(rv).body
         if not isinstance(body, BufferStore) or not is_large(sch, body.buffer, cpu.l3_bytes):
             continue
-        if not _is_for_others(sch, body.buffer):
-            continue
-        trial = sch.copy()
-        try:
-            fits = _store(trial, rv, cpu)
-        except ScheduleError:
-            continue
-        if fits:
-            sch = trial
-    return sch
+        if _is_for_others(sch, body.buffer) and (shape := _steps(sch, rv, cpu)) is not None:
+            with contextlib.suppress(ScheduleError), sch.attempt():
+                _, middle, vector = sch.split(sch.get_loops(rv)[-1], [None, *shape])
+                sch.vectorize(vector)
+                sch.annotate(middle, NONTEMPORAL, True)
 
 
-def _store(sch: Schedule, rv: Any, cpu: CpuModel) -> bool:
+def _steps(sch: Schedule, rv: Any, cpu: CpuModel) -> tuple[int, int] | None:
+    """(vectors, elements of a vector) in one step of the loop along the result; None if that is no
+    plain row of vectors.
+    """
     block: Block = sch.get(rv)
     loops = sch.get_loops(rv)
     if not loops or facts_of(sch.state, block).kind is not BlockKind.COMPLETE:
-        return False
+        return None
     inner: For = sch.get(loops[-1])
     extent = extent_of(sch, loops[-1])
     lanes = cpu.lanes(block.writes[0].buffer.dtype.bits)
     if inner.kind != ForKind.SERIAL or inner.annotations or lanes < 2 or not extent:
-        return False
+        return None
     if extent % lanes or not _runs_along(sch, block, inner):
-        return False
+        return None
     vectors = math.gcd(extent // lanes, _VECTORS)
-    steps = math.gcd(extent // lanes // vectors, _STEPS)
-    _, middle, vector = sch.split(loops[-1], [None, steps, vectors * lanes])
-    sch.vectorize(vector)
-    sch.annotate(middle, NONTEMPORAL, True)
-    return True
+    return math.gcd(extent // lanes // vectors, _STEPS), vectors * lanes
 
 
 def is_large(sch: Schedule, buffer: Buffer, size_bytes: int) -> bool:

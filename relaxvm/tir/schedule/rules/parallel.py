@@ -16,7 +16,7 @@ _PARALLEL_STEPS = 1 << 15
 _EVEN = 4  # iterations for each core, from which on they are shared out evenly enough
 
 
-def share_loops(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
+def share_loops(sch: Schedule, blocks: Any, cpu: CpuModel) -> None:
     """Share out the outermost loop of each nest that has enough to do."""
     seen: set[int] = set()
     for rv in blocks:
@@ -29,28 +29,25 @@ def share_loops(sch: Schedule, blocks: Any, cpu: CpuModel) -> Schedule:
         for depth in range(3):
             if depth == len(loops):
                 break
-            sch, loops = _with_enough_iterations(sch, loops, depth, cpu)
+            loops = _with_enough_iterations(sch, loops, depth, cpu)
             seen.add(id(sch.get(loops[0])))
             extent = extent_of(sch, loops[depth])
             if extent is not None and extent < cpu.cores:
                 continue
-            trial = sch.copy()
             try:
-                trial.parallel(loops[depth])
+                sch.parallel(loops[depth])
             except ScheduleError:
                 # It carries sums from one iteration to the next: a loop inside may be shared out.
                 continue
-            sch = trial
             decided("block {} runs on several cores", sch.get(rv))
             break
         else:
             declined("block {} runs on one core: no loop of it can be shared out", sch.get(rv))
-    return sch
 
 
 def _with_enough_iterations(
     sch: Schedule, loops: list[Any], depth: int, cpu: CpuModel
-) -> tuple[Schedule, list[Any]]:
+) -> list[Any]:
     """The loop at a depth and those inside made one while they have too few iterations to share out
     evenly. An outermost one whose extent is not known may be so: batches are often of one.
     """
@@ -61,15 +58,15 @@ def _with_enough_iterations(
         if inner is None or any(sch.get(x).annotations for x in pair):
             # A division by a symbol tells nothing about what is divided; a hint would be lost.
             break
-        trial = sch.copy()
         try:
-            fused = trial.fuse(*pair)
-            trial.copy().parallel(fused)
+            with sch.attempt():
+                fused = sch.fuse(*pair)
+                sch.copy().parallel(fused)
         except ScheduleError:
             break
-        sch, sure = trial, sure * inner
+        sure *= inner
         loops = [*loops[:depth], fused, *loops[depth + 2 :]]
-    return sch, loops
+    return loops
 
 
 def _is_much(nest: For) -> bool:
