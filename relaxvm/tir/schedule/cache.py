@@ -196,7 +196,7 @@ def cache_read(
         B[vi] = A[vi] * 2.0     →     A_local[v0] = A[v0]
                                       B[vi] = A_local[vi] * 2.0
     """
-    buffer = find_buffer(state, block, read_buffer_index, "read")
+    buffer = find_buffer(block, read_buffer_index, "read")
     scope = state.scope(state.realize(block))
     users = state.child_realizes(scope)
     what = f"cache_read of {buffer.name}"
@@ -304,7 +304,7 @@ def cache_write(
         C[vi] = A[vi] * 2.0     →     C_local[vi] = A[vi] * 2.0
                                       C[v0] = C_local[v0]
     """
-    buffer = find_buffer(state, block, write_buffer_index, "write")
+    buffer = find_buffer(block, write_buffer_index, "write")
     name = block.name_hint
     realize = state.realize(block)
     scope = state.scope(realize)

@@ -7,7 +7,7 @@ from .cache import copy_block, new_buffer
 from .facts import facts_of
 from .layout import looped
 from .marks import find_buffer
-from .places import add_allocation, insert_after, insert_before, top_child
+from .places import add_allocation, insert_after, insert_before, nest_of
 from .primitive import BLOCK, list_of, primitive
 from .regions import only_plain_accesses, refresh_around, replace_buffers
 from .state import State, paired_blocks, refuse
@@ -25,7 +25,7 @@ def cache_inplace(
                                   A_local[i] = A_local[i] + 1.0
                                   A[v0] = A_local[v0]
     """
-    buffer = find_buffer(state, block, read_buffer_index, "read")
+    buffer = find_buffer(block, read_buffer_index, "read")
     name = block.name_hint
     facts = facts_of(state, block)
     if buffer.data not in facts.write_data():
@@ -33,8 +33,7 @@ def cache_inplace(
     realize = state.realize(block)
     scope = state.scope(realize)
     only_plain_accesses(state, scope, buffer, f"cache_inplace of {buffer.name}")
-    place = scope.body if type(scope.body).__name__ == "SeqStmt" else scope
-    anchor = top_child(state, realize, place)
+    anchor = nest_of(state, block)
     for r in state.child_realizes(anchor):
         theirs = facts_of(state, r.block)
         if r is not realize and buffer.data in theirs.read_data() | theirs.write_data():

@@ -168,7 +168,7 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
     store = single_store(state, block)
     name, buffer = block.name_hint, store.buffer
     scope = state.scope(state.realize(block))
-    allocated_in(state, scope, buffer, f"block {name} cannot be inlined: it")
+    allocated_in(scope, buffer, f"block {name} cannot be inlined: it")
     written = f"block {name} cannot be inlined: it writes {buffer.name}"
     places = [Var(f"place{k}", i.dtype) for k, i in enumerate(store.indices)]
     axis_values, inside = _solved(block.iter_vars, store.indices, places, written)
@@ -248,7 +248,7 @@ def reverse_compute_inline(state: State, block: Block) -> tuple[State, None]:
     producer, buffer = _only_producer(state, block)
     made_by = single_store(state, producer)
     scope = state.scope(state.realize(block))
-    allocated_in(state, scope, buffer, f"block {name} cannot be inlined: the block before it")
+    allocated_in(scope, buffer, f"block {name} cannot be inlined: the block before it")
     only_plain_accesses(state, scope, buffer, f"block {name} cannot be inlined")
     indices = _load_indices(block, store, buffer)
     ours, theirs = (_condition(state, each) for each in (block, producer))

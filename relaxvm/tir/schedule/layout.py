@@ -143,7 +143,7 @@ class _RangesKind(_IndexMapKind):
 
     def complete(self, host: Host, value: Any, arguments: Mapping[str, Any], what: str) -> Any:
         block, buf_type = host.resolve_block(arguments["block"], what), arguments["buf_type"]
-        buffer = written_buffer(host.state_now(), block, arguments["buffer_index"], buf_type)
+        buffer = written_buffer(block, arguments["buffer_index"], buf_type)
 
         if isinstance(value, IndexMap):
             return super().complete(host, value, arguments, what)
@@ -367,7 +367,7 @@ def annotate_buffer_access(
             T.reads(A[0:64])             →        T.reads(A[vi * 2:vi * 2 + 2])
             ...                                   T.block_attr({"explicit_read_region": [0]})
     """
-    buffer, own = written_buffer(state, block, buffer_index, buf_type), gen_new_ranges
+    buffer, own = written_buffer(block, buffer_index, buf_type), gen_new_ranges
     if (
         len(own.initial_indices) != len(block.iter_vars)
         or len(own.final_indices) != 2 * buffer.ndim

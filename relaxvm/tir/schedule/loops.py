@@ -53,7 +53,7 @@ from .state import (
 Loops = tuple[Var, ...]
 
 
-def check_plain(state: State, f: For, what: str) -> None:
+def check_plain(f: For, what: str) -> None:
     """A loop that is to be replaced must not carry marks that would be lost."""
     if f.kind == ForKind.THREAD_BINDING:
         refuse(f"loop {f.loop_var.name} is bound to a thread and cannot be {what}", f)
@@ -182,7 +182,7 @@ def split(
                                                   T.where(i_0 * 4 + i_1 < 30)
     """
     f = state.loop(loop)
-    check_plain(state, f, "split")
+    check_plain(f, "split")
     extents, rest = _factors(state, f, factors)
     if rest and disable_predication:
         refuse(
@@ -284,7 +284,7 @@ def fuse(state: State, *loops: Var, preserve_unit_iters: bool = True) -> tuple[S
         refuse("no loops to fuse")
     nest = [state.loop(v) for v in loops]
     for f in nest:
-        check_plain(state, f, "fused")
+        check_plain(f, "fused")
     check_nest(state, nest)
     dtype = max((v.dtype for v in loops), key=lambda d: d.bits)
     var = Var("_".join(v.name for v in loops) + "_fused", dtype)
@@ -438,7 +438,7 @@ def loop_partition(
                                       ...
     """
     f = state.loop(loop)
-    check_plain(state, f, "partitioned")
+    check_plain(f, "partitioned")
     unknown = [k for k, x in enumerate(factors or ()) if x is None]
     if not factors or len(unknown) > 1:
         refuse("wanted lengths of the parts, at most one of them None", f)

@@ -20,7 +20,7 @@ from .regions import (
 from .state import State, paired_blocks, refuse
 
 
-def written_buffer(state: State, block: Block, index: int, what: str = "write") -> Buffer:
+def written_buffer(block: Block, index: int, what: str = "write") -> Buffer:
     """The buffer at a position of `reads` or `writes`, by number."""
     if what not in ("read", "write"):
         refuse(f'wanted "read" or "write", got {what!r}', block)
@@ -33,10 +33,10 @@ def written_buffer(state: State, block: Block, index: int, what: str = "write") 
     return regions[index].buffer
 
 
-def find_buffer(state: State, block: Block, key: int | str | Buffer, what: str) -> Buffer:
+def find_buffer(block: Block, key: int | str | Buffer, what: str) -> Buffer:
     """A buffer of the block's `reads` or `writes`: by position, by name, or itself."""
     if isinstance(key, int):
-        return written_buffer(state, block, key, what)
+        return written_buffer(block, key, what)
     regions = block.reads if what == "read" else block.writes
     for r in regions:
         if r.buffer is key or r.buffer.name == key:
@@ -70,7 +70,7 @@ BUFFER: Kind = _BufferKind()
 def buffer_of(state: State, block: Block, key: Any) -> tuple[str, Buffer]:
     """("read" or "write", the buffer) for a buffer given in one of the ways of TVM."""
     if isinstance(key, list):
-        return key[0], find_buffer(state, block, key[1], key[0])
+        return key[0], find_buffer(block, key[1], key[0])
     for what, regions in (("write", block.writes), ("read", block.reads)):
         for r in regions:
             if r.buffer.name == key:
@@ -128,7 +128,7 @@ def set_scope(
         B = T.alloc_buffer((64,))    →    B = T.alloc_buffer((64,), scope="local")
     """
     check_scope(storage_scope, block)
-    buffer = find_buffer(state, block, buffer_index, "write")
+    buffer = find_buffer(block, buffer_index, "write")
     if buffer.scope() == storage_scope:
         return state, None
     pointer = PointerType(PrimType(buffer.dtype), storage_scope)
@@ -146,7 +146,7 @@ def storage_align(
         with T.block("B"):    →    with T.block("B"):
             ...                        T.block_attr({"buffer_dim_align": [[0, -2, 32, 8]]})
     """
-    buffer = written_buffer(state, block, buffer_index)
+    buffer = written_buffer(block, buffer_index)
     axis = axis + buffer.ndim if axis < 0 else axis
     if not 0 <= axis < buffer.ndim:
         refuse(f"{buffer.name} has {buffer.ndim} dimensions, got axis {axis}", block)
@@ -196,7 +196,7 @@ def unsafe_set_dtype(
 
         B = T.alloc_buffer((64,), "float32")    →    B = T.alloc_buffer((64,), "float16")
     """
-    old = written_buffer(state, block, buffer_index)
+    old = written_buffer(block, buffer_index)
     if old.dtype == DataType(dtype):
         return state, None
     owner = owner_of(state, old.data)

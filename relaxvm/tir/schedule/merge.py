@@ -82,7 +82,7 @@ def _chains(state: State, loops: tuple[Var, ...]) -> tuple[SeqStmt, list[list[Fo
         chain: list[For] = []
         for p in state.path(target):
             if isinstance(p.stmt, For):
-                check_plain(state, p.stmt, "merged")
+                check_plain(p.stmt, "merged")
                 chain.append(p.stmt)
                 continue
             if not isinstance(p.stmt, SeqStmt):

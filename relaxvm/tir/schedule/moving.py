@@ -177,7 +177,7 @@ def _check_consumers(state: State, move: _Move) -> list[BlockRealize]:
     rank = _rank(state, move.scope)
     consumers: list[BlockRealize] = []
     for a in facts.writes:
-        allocated_in(state, move.scope, a.buffer, f"block {name} cannot be moved: it")
+        allocated_in(move.scope, a.buffer, f"block {name} cannot be moved: it")
         only_plain_accesses(
             state, move.scope, a.buffer, f"block {name} cannot be moved", pointers=True
         )

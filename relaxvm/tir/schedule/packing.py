@@ -24,12 +24,12 @@ from ...ir import (
     walk,
 )
 from ..op import if_then_else
-from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, Stmt
+from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
 from .bindings import runs_everywhere
 from .cache import new_buffer
 from .facts import BlockKind, facts_of
 from .layout import looped, whole_nest
-from .places import add_allocation, insert_after, insert_before, top_child
+from .places import add_allocation, insert_after, insert_before, nest_of
 from .primitive import BLOCK, list_of, primitive
 from .reducer import match_reducer
 from .regions import with_regions
@@ -370,8 +370,8 @@ def pack_contraction(
     state = state.replace(top, looped(contraction)[0], [(block, contraction)])
     before = [p for p in (packs[1], packs[0], *sums) if p is not None]
     for p in before:
-        state = insert_before(state, _anchor(state, scope, contraction), looped(p.block)[0])
-    state = insert_after(state, _anchor(state, scope, contraction), looped(copy)[0])
+        state = insert_before(state, nest_of(state, contraction), looped(p.block)[0])
+    state = insert_after(state, nest_of(state, contraction), looped(copy)[0])
     for buffer in (total, *(p.buffer for p in before)):
         state = add_allocation(state, scope, buffer)
     return state, [state.now(b) for b in (copy, *(p.block for p in before))]
@@ -383,12 +383,6 @@ class _Made(NamedTuple):
     block: Block
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
-
-
-def _anchor(state: State, scope: Block, block: Block) -> Stmt:
-    body = state.now(scope).body
-    outer = body if type(body).__name__ == "SeqStmt" else state.now(scope)
-    return top_child(state, state.realize(state.now(block)), outer)
 
 
 def _axis(name: str, extent: Any, dtype: DataType, kind: str = "spatial") -> IterVar:

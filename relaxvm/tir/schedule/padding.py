@@ -50,7 +50,7 @@ from .cache import new_buffer
 from .facts import BlockKind, facts_of
 from .inline import single_store
 from .layout import looped, whole_nest
-from .places import add_allocation, insert_after, insert_before, top_child
+from .places import add_allocation, insert_after, insert_before, nest_of
 from .primitive import BLOCK, LOOP, primitive
 from .reducer import match_reducer
 from .regions import only_plain_accesses, users_of, with_regions
@@ -156,7 +156,6 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     _check_value(state, block, facts, extents, old_axes)
     kinds = {a.var: a.iter_type for a in block.iter_vars}
     scope = state.scope(realize)
-    top = top_child(state, realize, scope.body if _is_seq(scope.body) else scope)
     replaced: dict[Any, Buffer] = {}
     before: list[Stmt] = []
     after: list[Stmt] = []
@@ -190,26 +189,15 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
         )
         (after if is_write else before).append(copy_block)
     state = _rebuild(state, block, realize, loops, extents, replaced)
-    anchor = _anchor(state, top, block)
+    anchor = nest_of(state, block)
     for s in before:
         state = insert_before(state, anchor, s)
-    anchor = _anchor(state, top, block)
+    anchor = nest_of(state, block)
     for s in reversed(after):
         state = insert_after(state, anchor, s)
     for pad in replaced.values():
         state = add_allocation(state, scope, pad)
     return state, None
-
-
-def _is_seq(s: Stmt) -> bool:
-    return type(s).__name__ == "SeqStmt"
-
-
-def _anchor(state: State, top: Stmt, block: Block) -> Stmt:
-    """The statement of the scope that holds the block now."""
-    realize = state.realize(state.now(block))
-    scope = state.scope(realize)
-    return top_child(state, realize, scope.body if _is_seq(scope.body) else scope)
 
 
 def _padded_extents(

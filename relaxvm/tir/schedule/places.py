@@ -31,6 +31,13 @@ def top_child(state: State, stmt: Stmt, outer: Stmt) -> Stmt:
     return inner
 
 
+def nest_of(state: State, block: Block) -> Stmt:
+    """The statement directly in its scope that holds `block`, as both are now."""
+    realize = state.realize(state.now(block))
+    scope = state.scope(realize)
+    return top_child(state, realize, scope.body if isinstance(scope.body, SeqStmt) else scope)
+
+
 def insert_after(state: State, anchor: Stmt, new: Stmt) -> State:
     """`new` directly after `anchor`."""
     return _insert(state, anchor, new, 1)

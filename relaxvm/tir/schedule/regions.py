@@ -83,7 +83,7 @@ def owner_of(state: State, data: Var) -> Block | None:
     return None
 
 
-def allocated_in(state: State, scope: Block, buffer: Buffer, what: str) -> None:
+def allocated_in(scope: Block, buffer: Buffer, what: str) -> None:
     """Refuse unless `buffer` is memory of the block `scope`, unseen outside of it."""
     if not any(b.data is buffer.data for b in scope.alloc_buffers):
         refuse(

@@ -16,7 +16,7 @@ from .cache import new_buffer
 from .facts import BlockKind, facts_of
 from .layout import INDEX_MAP, looped
 from .marks import BUFFER, buffer_of, find_buffer
-from .places import add_allocation, insert_after, insert_before, top_child
+from .places import add_allocation, insert_after, insert_before, nest_of
 from .primitive import BLOCK, primitive
 from .regions import only_plain_accesses, refresh_around, replace_accesses, users_of, with_regions
 from .state import State, free_variables, refuse
@@ -92,8 +92,7 @@ def _copied(
     copied = with_regions(state, copied)
     realize = state.realize(block)
     scope = state.scope(realize)
-    place = scope.body if type(scope.body).__name__ == "SeqStmt" else scope
-    anchor = top_child(state, realize, place)
+    anchor = nest_of(state, block)
     nest, _ = looped(copying)
     state = (insert_after if write else insert_before)(state, anchor, nest)
     state = add_allocation(state, scope, copy)
@@ -107,8 +106,7 @@ def _check_alone(state: State, block: Block, buffer: Buffer, write: bool) -> Non
     realize = state.realize(block)
     scope = state.scope(realize)
     only_plain_accesses(state, scope, buffer, f"reindexing {buffer.name}")
-    place = scope.body if type(scope.body).__name__ == "SeqStmt" else scope
-    anchor = top_child(state, realize, place)
+    anchor = nest_of(state, block)
     readers, writers = users_of(state, buffer.data)
     for other in (*writers, *(readers if write else ())):
         if other is not block and state.path(other).within(anchor):
@@ -207,7 +205,7 @@ def reindex_cache_read(
         C[vi, vj] += A[vi, vk] * ...    →    A_local[v1, v0] = A[v0, v1]
                                              C[vi, vj] += A_local[vk, vi] * ...
     """
-    old = find_buffer(state, block, read_buffer_index, "read")
+    old = find_buffer(block, read_buffer_index, "read")
     return _with_map(state, block, old, False, index_map, storage_scope)
 
 
@@ -226,5 +224,5 @@ def reindex_cache_write(
         C[vi, vj] = ...    →    C_local[vj, vi] = ...
                                 C[v0, v1] = C_local[v1, v0]
     """
-    old = find_buffer(state, block, write_buffer_index, "write")
+    old = find_buffer(block, write_buffer_index, "write")
     return _with_map(state, block, old, True, index_map, storage_scope)

@@ -54,7 +54,7 @@ def rolling_buffer(state: State, block: Block, write_buffer_index: int) -> tuple
                     B[v, j] = ...                       B[v % 6, j] = ...
             ... B[i * 4 + a, j] ...             ... B[(i * 4 + a) % 6, j] ...
     """
-    buffer = written_buffer(state, block, write_buffer_index)
+    buffer = written_buffer(block, write_buffer_index)
     owner = owner_of(state, buffer.data)
     if owner is None:
         refuse(
@@ -73,7 +73,7 @@ def rolling_buffer(state: State, block: Block, write_buffer_index: int) -> tuple
             block,
         )
     first = min(windows, key=lambda w: shared.index(w.loop))
-    _check_order(state, block, shared, windows)
+    _check_order(block, shared, windows)
     _check_steady(state, block, first.loop, {buffer.data})
     for r in readers:
         _check_within(state, r, buffer, shared[-1], first)
@@ -140,7 +140,7 @@ def _windows(
     return windows
 
 
-def _check_order(state: State, block: Block, shared: list[For], windows: list[_Window]) -> None:
+def _check_order(block: Block, shared: list[For], windows: list[_Window]) -> None:
     """Refuse unless the iterations from the outermost window's loop on come one after the other,
     and are of the same number each time.
     """

@@ -35,7 +35,7 @@ from .regions import refresh_around, with_regions
 from .state import State, free_variables, loads_of, refuse, substitute_loops
 
 
-def _single_block(state: State, target: For) -> tuple[BlockRealize, list[For]]:
+def _single_block(target: For) -> tuple[BlockRealize, list[For]]:
     """The only block under the loop, and the loops from `target` inwards."""
     loops: list[For] = []
     inner: Stmt = target
@@ -89,7 +89,7 @@ def _divide(
 
 
 def _split_predicate(
-    state: State, realize: BlockRealize, inner: set[Var], outer: set[Var]
+    realize: BlockRealize, inner: set[Var], outer: set[Var]
 ) -> tuple[PrimExpr, PrimExpr]:
     parts: list[list[PrimExpr]] = [[], []]
     if not isinstance(realize.predicate, IntImm):
@@ -134,8 +134,8 @@ def blockize(
     if isinstance(target, list):
         return _joined(state, target, preserve_unit_iters)
     loop = state.loop(target)
-    realize, inner_loops = _single_block(state, loop)
-    outer_block, new, pairs = _blockized(state, realize, loop, inner_loops, preserve_unit_iters)
+    realize, inner_loops = _single_block(loop)
+    outer_block, new, pairs = _blockized(state, realize, inner_loops, preserve_unit_iters)
     state = state.replace(loop, new, pairs)
     state = refresh_around(state, outer_block)
     return state, state.now(outer_block)
@@ -203,7 +203,6 @@ def _joined(
 def _blockized(
     state: State,
     realize: BlockRealize,
-    top: Stmt,
     inner_loops: list[For],
     preserve_unit_iters: bool,
 ) -> tuple[Block, BlockRealize, list[tuple[Block, Block]]]:
@@ -235,7 +234,7 @@ def _blockized(
     for f in inner_loops:
         if any(n in outer for e in (f.min, f.extent) for n in walk(e)):
             refuse(f"the range of loop {f.loop_var.name} follows the loops around it", f)
-    inner_predicate, outer_predicate = _split_predicate(state, realize, inner, outer)
+    inner_predicate, outer_predicate = _split_predicate(realize, inner, outer)
     axes: list[IterVar] = []
     values: list[PrimExpr] = []
     bound: list[PrimExpr] = []

@@ -46,8 +46,9 @@ from ....ir import (
     walk,
 )
 from ...op import ceildiv
-from ...stmt import Block, BufferLoad, BufferStore, For, IterVar, Stmt
+from ...stmt import Block, BufferLoad, BufferStore, For, Stmt
 from ...transform import PARTITION_HINT
+from ...transform.rewriter import constant
 from ..schedule import Schedule
 from .contraction import (
     Contraction,
@@ -127,7 +128,7 @@ class RowBlocks(Plan):
         mine = ((self.rows, self.vectors), (self.sum_rows, self.sum_vectors))
         for k, (height, vectors) in zip((a.first, a.second), mine):
             block: Block = view.sch.get(a.blocks[k])
-            sizes = {v.var: _extent(v) or TYPICAL_SIZE for v in block.iter_vars}
+            sizes = {v.var: constant(v.range.extent) or TYPICAL_SIZE for v in block.iter_vars}
             c = a.products[k]
             rows, columns = sizes[c.row], sizes[c.vector]
             times = math.prod(n for v, n in sizes.items() if v not in c.axes)
@@ -137,7 +138,7 @@ class RowBlocks(Plan):
             reads += float(around * columns * c.streamed.bytes)
         out = view.block.writes[0].buffer
         written = math.prod(
-            _extent(v) or TYPICAL_SIZE for v in view.block.iter_vars if v.is_spatial
+            constant(v.range.extent) or TYPICAL_SIZE for v in view.block.iter_vars if v.is_spatial
         )
         size = float(written * out.dtype.itemsize)
         # The keys and values of a head are read again for each block of its rows.
@@ -256,14 +257,10 @@ def _attention_of(view: View) -> _Attention | None:
     return _Attention(blocks, products, first, second, out, between, needed, ready, packs, rows)
 
 
-def _extent(axis: IterVar) -> int | None:
-    return axis.range.extent.value if isinstance(axis.range.extent, IntImm) else None
-
-
 def _sizes_of(view: View, a: _Attention, k: int) -> tuple[int | None, int | None]:
     """(rows, columns) of a block of rows of a product."""
     c = a.products[k]
-    sizes = {v.var: _extent(v) for v in view.sch.get(a.blocks[k]).iter_vars}
+    sizes = {v.var: constant(v.range.extent) for v in view.sch.get(a.blocks[k]).iter_vars}
     return None if c.row is None else sizes[c.row], sizes[c.vector]
 
 

@@ -26,6 +26,7 @@ from ....base import CpuModel, ScheduleError
 from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
+from ...transform.rewriter import constant
 from ..facts import BlockKind
 from ..schedule import Schedule
 from .contraction import match_contraction
@@ -125,10 +126,7 @@ class RowChain(Plan):
         at_once = max(self.rows, self.width)
         cycles, traffic = 0.0, []
         for block in chain.blocks:
-            steps = math.prod(
-                e.value if isinstance(e := a.range.extent, IntImm) else TYPICAL_SIZE
-                for a in block.iter_vars
-            )
+            steps = math.prod(constant(a.range.extent) or TYPICAL_SIZE for a in block.iter_vars)
             lanes = cpu.lanes(max(r.buffer.dtype.bits for r in block.writes))
             cycles += steps / lanes * (1 + _CALL_CYCLES * calls_of(block))
             for r in (*block.reads, *block.writes):
@@ -193,8 +191,7 @@ class _Chain(NamedTuple):
     def extent(self, axis: int = -1) -> int | None:
         """Of an axis of rows, None if it is known only when the kernel runs."""
         var, _ = self.axes[axis][0]
-        extent = next(a.range.extent for a in self.blocks[0].iter_vars if a.var is var)
-        return extent.value if isinstance(extent, IntImm) else None
+        return constant(next(a.range.extent for a in self.blocks[0].iter_vars if a.var is var))
 
     def spans(self) -> bool:
         """Whether a row is several places of the last axis of rows in some block."""
@@ -363,12 +360,8 @@ def _width(chain: _Chain, cpu: CpuModel) -> int:
     """
     length, bits = 1, 8
     for block in filter(reduces, chain.blocks):
-        steps = 1
-        for a in block.iter_vars:
-            if a.is_reduce:
-                extent = a.range.extent
-                steps *= extent.value if isinstance(extent, IntImm) else 1024
-        length = max(length, steps)
+        sums = [constant(a.range.extent) for a in block.iter_vars if a.is_reduce]
+        length = max(length, math.prod(1024 if n is None else n for n in sums))
         bits = max(bits, *(r.buffer.dtype.bits for r in (*block.reads, *block.writes)))
     line = cpu.line_bytes * 8 // bits
     width = 2 * line
@@ -387,10 +380,10 @@ def _several(chain: _Chain, cpu: CpuModel) -> int:
     count = chain.extent() or 1
     steps = 1
     for block in chain.blocks:
-        inside = [a.range.extent for a in block.iter_vars if a.is_reduce]
-        if not all(isinstance(e, IntImm) for e in inside):
+        sums = [constant(a.range.extent) for a in block.iter_vars if a.is_reduce]
+        if None in sums:
             return 1
-        steps = max(steps, math.prod(e.value for e in inside if isinstance(e, IntImm)))
+        steps = max(steps, math.prod(n for n in sums if n is not None))
     most = min(_MOST_ROWS, _SHORT_ROWS // steps, count // (4 * cpu.cores))
     if steps < _SHORTEST or chain.spans():
         return 1
