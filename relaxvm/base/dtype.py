@@ -83,15 +83,29 @@ class DataType(str):
            floating type of 8 or 4 bits
     bits   bits of one lane (bool is 1, handle and string, a reference, 64, void 0)
     lanes  1 for a scalar
+
+    is_float  whether it is a floating type, bfloat16 and those of 4 and 8 bits included
+    is_int    whether it is a signed or unsigned integer type (bool is not)
+    is_handle whether values are addresses
+    is_byte   whether numpy lacks it, and an array of it holds a byte for each element: of small
+              floats, and of integers of 2 and 4 bits, whose other bits are 0 (and not looked at)
     """
 
-    __slots__ = ("kind", "bits", "lanes", "element", "itemsize")
+    __slots__ = (
+        *("kind", "bits", "lanes", "element", "itemsize"),
+        *("is_float", "is_int", "is_bool", "is_handle", "is_byte"),
+    )
 
     kind: DataTypeKind
     bits: int
     lanes: int
     element: DataType
     itemsize: int
+    is_float: bool
+    is_int: bool
+    is_bool: bool
+    is_handle: bool
+    is_byte: bool
     _table: dict[str, DataType] = {}
 
     def __new__(cls, text: object) -> DataType:
@@ -132,6 +146,10 @@ class DataType(str):
         dtype = str.__new__(cls, name)
         dtype.kind, dtype.bits, dtype.lanes = cast("DataTypeKind", kind), bits, lanes
         dtype.itemsize = (bits + 7) // 8 * lanes
+        dtype.is_float = kind[0] == "f" or kind == "bfloat"
+        dtype.is_int = kind in ("int", "uint")
+        dtype.is_bool, dtype.is_handle = kind == "bool", kind == "handle"
+        dtype.is_byte = bits <= 8 and (kind[0] == "f" or bits in (2, 4))
         dtype.element = dtype if lanes == 1 else cls(name.rsplit("x", 1)[0])
         return cls._table.setdefault(name, dtype)
 
@@ -161,11 +179,6 @@ class DataType(str):
         return self.element if lanes == 1 else DataType(f"{str.__str__(self.element)}x{lanes}")
 
     @property
-    def is_float(self) -> bool:
-        """Whether this is a floating type, bfloat16 and those of 4 and 8 bits included."""
-        return self.kind[0] == "f" or self.kind == "bfloat"
-
-    @property
     def is_float8(self) -> bool:
         """Whether this is a floating type of 8 bits: stored and cast, but not computed with."""
         return self.bits == 8 and self.kind[0] == "f"
@@ -176,30 +189,9 @@ class DataType(str):
         return self.bits <= 8 and self.kind[0] == "f"
 
     @property
-    def is_byte(self) -> bool:
-        """Whether numpy lacks this type, and an array of it holds a byte for each element: of small
-        floats, and of integers of 2 and 4 bits, whose other bits are 0 (and not looked at).
-        """
-        return self.bits <= 8 and (self.kind[0] == "f" or self.bits in (2, 4))
-
-    @property
     def is_bits(self) -> bool:
         """Whether numpy lacks this type, and an array of it holds bits."""
         return self.kind == "bfloat" or self.is_byte
-
-    @property
-    def is_int(self) -> bool:
-        """Whether this is a signed or unsigned integer type (bool is not)."""
-        return self.kind == "int" or self.kind == "uint"
-
-    @property
-    def is_bool(self) -> bool:
-        return self.kind == "bool"
-
-    @property
-    def is_handle(self) -> bool:
-        """Whether values are addresses."""
-        return self.kind == "handle"
 
     @property
     def is_string(self) -> bool:

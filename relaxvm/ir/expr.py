@@ -999,6 +999,8 @@ def match(a: Any, b: Any) -> tuple[Any, Any]:
     it if it fits.
     """
     a_expr, b_expr = isinstance(a, PrimExpr), isinstance(b, PrimExpr)
+    if a_expr and b_expr and a.dtype is b.dtype:
+        return a, b
     if not a_expr and hasattr(a, "__prim_expr__"):
         a, a_expr = a.__prim_expr__(), True
     if not b_expr and hasattr(b, "__prim_expr__"):
@@ -1043,6 +1045,8 @@ def cast(dtype: str, value: Any) -> PrimExpr:
 
     A scalar cast to a vector dtype is broadcast.
     """
+    if isinstance(value, PrimExpr) and value.dtype is dtype:
+        return value
     to, expr = as_dtype(dtype), as_expr(value)
     if expr.dtype is to:
         return expr

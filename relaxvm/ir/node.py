@@ -73,11 +73,19 @@ class Map(Mapping[Any, Any]):
 
     __slots__ = ("_items",)
     _items: dict[Any, Any]
+    EMPTY: ClassVar[Map]
 
     def __init__(self, items: Mapping[Any, Any] | None = None, **more: Any) -> None:
         merged = dict(items) if items else {}
         merged.update(more)
         object.__setattr__(self, "_items", {k: freeze(v) for k, v in merged.items()})
+
+    @staticmethod
+    def of(items: Mapping[Any, Any] | None) -> Map:
+        """`items` as a map: the same one if it is one, `Map.EMPTY` if there are none."""
+        if type(items) is Map:
+            return items
+        return Map(items) if items else Map.EMPTY
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Map is immutable; use .with_({name}=...) to make a changed copy")
@@ -131,6 +139,9 @@ class Map(Mapping[Any, Any]):
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (Map, (self._items,))
+
+
+Map.EMPTY = Map()
 
 
 def freeze(value: Any) -> Any:
@@ -441,6 +452,7 @@ def _generate(
 ) -> None:
     scope: dict[str, Any] = {
         "collect": collect_nodes,
+        "EMPTY": Map.EMPTY,
         "map_value": map_value,
         "value_key": value_key,
         "pack": _pack_double,
@@ -464,6 +476,12 @@ def _generate(
         f"def {'__new__' if interned else '__init__'}({'cls' if interned else 'self'}"
         f"{', ' if fields else ''}{', '.join(signature)}):"
     )
+    found = ["    if ref is not None:", "        self = ref()"]
+    found.append("        if self is not None: return self")
+    if interned and hasattr(cls, "_normalise_") and set(kinds) == {"node"}:
+        # What is there already has been looked at.
+        lines.append(f"    ref = table_get((cls_, {', '.join(f'id({name})' for name in fields)}))")
+        lines += found
     if hasattr(cls, "_normalise_") and fields:
         lines.append(f"    {names}{',' if len(fields) == 1 else ''} = cls_._normalise_({names})")
     if interned:
@@ -473,9 +491,7 @@ def _generate(
         ]
         lines.append(f"    key = (cls_, {', '.join(keys)})")
         lines.append("    ref = table_get(key)")
-        lines.append("    if ref is not None:")
-        lines.append("        self = ref()")
-        lines.append("        if self is not None: return self")
+        lines += found
         lines.append("    self = new(cls_)")
     for name in fields:
         lines.append(f"    set_(self, {name!r}, {name})" if frozen else f"    self.{name} = {name}")
@@ -491,8 +507,10 @@ def _generate(
     for name, kind in zip(fields, kinds):
         if kind == "node":
             lines.append(f"    if self.{name} is not None: out.append(self.{name})")
-        elif kind in ("tuple", "value"):
-            lines.append(f"    collect(self.{name}, out)")
+        elif kind == "tuple":
+            lines.append(f"    if self.{name}: collect(self.{name}, out)")
+        elif kind == "value":
+            lines.append(f"    if self.{name} is not EMPTY: collect(self.{name}, out)")
     lines.append("    return out")
 
     lines.append("def _map_children_(self, f):")
@@ -521,9 +539,8 @@ def _generate(
         cls.__delattr__ = _frozen_delattr  # type: ignore[method-assign, assignment]
 
 
-def derive(self: Node, name: str, value: object) -> None:
-    """Set a derived field from inside `_init_derived_` (works on frozen nodes)."""
-    object.__setattr__(self, name, value)
+derive: Callable[[Node, str, object], None] = object.__setattr__
+"""Sets a derived field from inside `_init_derived_`: (node, name, value), on frozen nodes too."""
 
 
 @dataclass_transform(frozen_default=True, eq_default=False)

@@ -25,6 +25,15 @@ def walk(
     """
     seen = {id(root)}
     stack = [root]
+    if not without and into is None:
+        while stack:
+            n = stack.pop()
+            yield n
+            for child in reversed(n._children_()):
+                if id(child) not in seen:
+                    seen.add(id(child))
+                    stack.append(child)
+        return
     while stack:
         n = stack.pop()
         yield n
@@ -35,6 +44,22 @@ def walk(
                     seen.add(id(child))
                     if not without or not isinstance(child, without):
                         stack.append(child)
+
+
+def holds(root: Node, kinds: type[Node] | tuple[type[Node], ...]) -> bool:
+    """Whether `root`, or a node reachable from it, is of one of these classes."""
+    if isinstance(root, kinds):
+        return True
+    seen = {id(root)}
+    stack = [root]
+    while stack:
+        for child in stack.pop()._children_():
+            if id(child) not in seen:
+                if isinstance(child, kinds):
+                    return True
+                seen.add(id(child))
+                stack.append(child)
+    return False
 
 
 def post_order(root: Any, below: Callable[[Any], Sequence[Any]] | None = None) -> Iterator[Any]:
@@ -129,6 +154,9 @@ def transform(
                     if id(child) not in done:
                         stack.append((child, None))
                 continue
+            changed = None if post is None else post(n)
+            done[key] = (n, n if changed is None else changed)
+            continue
         rebuilt = n
         for child in below:
             if done[id(child)][1] is not child:

@@ -322,7 +322,12 @@ def index_lanes(indices: tuple[PrimExpr, ...], what: str) -> int:
 def _access(buffer: Any, indices: Any, what: str) -> tuple[PrimExpr, ...]:
     if not isinstance(buffer, Buffer):
         raise TIRError(f"{what}: wanted a Buffer, got {type(buffer).__name__}")
-    indices = tuple(_index(i, f"index of {buffer.name}") for i in _sequence(indices))
+    if type(indices) is not tuple:
+        indices = _sequence(indices)
+    for i in indices:
+        if not isinstance(i, PrimExpr) or not i.dtype.is_int:
+            indices = tuple([_index(i, f"index of {buffer.name}") for i in indices])
+            break
     if len(indices) != buffer.ndim:
         raise TIRError(
             f"{what}: buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} indices"
@@ -571,7 +576,7 @@ class For(Stmt):
         kind: int
     body: Stmt
     thread_binding: IterVar | None = None
-    annotations: Map = Map()
+    annotations: Map = Map.EMPTY
     span: Span = UNKNOWN
     _defs_ = ("loop_var",)
 
@@ -606,13 +611,14 @@ class For(Stmt):
         min, extent = cast(loop_var.dtype, min), cast(loop_var.dtype, extent)
         if not isinstance(body, Stmt):
             raise TIRError(f"For: the body is a statement, got {type(body).__name__}")
-        try:
-            kind = ForKind(kind)
-        except ValueError:
-            raise TIRError(
-                f"For: unknown kind {kind!r}; wanted one of {', '.join(_KINDS)}"
-            ) from None
-        return loop_var, min, extent, kind, body, binding, Map(annotations), span
+        if type(kind) is not ForKind:
+            try:
+                kind = ForKind(kind)
+            except ValueError:
+                raise TIRError(
+                    f"For: unknown kind {kind!r}; wanted one of {', '.join(_KINDS)}"
+                ) from None
+        return loop_var, min, extent, kind, body, binding, Map.of(annotations), span
 
 
 @node
@@ -733,6 +739,8 @@ def statements_below(s: Stmt) -> Sequence[Stmt]:
         return [s.block]
     if type(s) is For:
         return [s.body]
+    if type(s) is BufferStore:
+        return ()
     return [c for c in s._children_() if isinstance(c, Stmt)]
 
 
@@ -782,7 +790,7 @@ class Allocate(Stmt):
     extents: tuple[PrimExpr, ...]
     condition: PrimExpr
     body: Stmt
-    annotations: Map = Map()
+    annotations: Map = Map.EMPTY
     span: Span = UNKNOWN
     _defs_ = ("buffer_var",)
 
@@ -803,7 +811,7 @@ class Allocate(Stmt):
             extents,
             as_condition(condition),
             body,
-            Map(annotations),
+            Map.of(annotations),
             span,
         )
 
@@ -819,7 +827,7 @@ class AllocateConst(Stmt):
     extents: tuple[PrimExpr, ...]
     data: Any
     body: Stmt
-    annotations: Map = Map()
+    annotations: Map = Map.EMPTY
     span: Span = UNKNOWN
     _defs_ = ("buffer_var",)
 
@@ -837,7 +845,7 @@ class AllocateConst(Stmt):
                 bits = data.dtype in ("uint8", "V1")
                 data = bits_to_values(data, as_dtype(dtype)) if bits else data.astype("float32")
             data = tuple(data.reshape(-1).tolist())
-        return buffer_var, as_dtype(dtype), extents, tuple(data), body, Map(annotations), span
+        return buffer_var, as_dtype(dtype), extents, tuple(data), body, Map.of(annotations), span
 
 
 @node
@@ -873,7 +881,7 @@ class Block(Stmt):
     init: Stmt | None = None
     alloc_buffers: tuple[Buffer, ...] = ()
     match_buffers: tuple[MatchBufferRegion, ...] = ()
-    annotations: Map = Map()
+    annotations: Map = Map.EMPTY
     span: Span = UNKNOWN
     _defs_ = ("iter_vars", "alloc_buffers")
     # Definitions are met before uses when fields are compared in this order; names do not count.
@@ -910,7 +918,7 @@ class Block(Stmt):
             init,
             tuple(alloc_buffers or ()),
             tuple(match_buffers or ()),
-            Map(annotations),
+            Map.of(annotations),
             span,
         )
 
@@ -964,8 +972,8 @@ class PrimFunc(BaseFunc):
     params: tuple[Var, ...]
     body: Stmt
     ret_type: PrimType | None = None
-    buffer_map: Map = Map()
-    attrs: Map = Map()
+    buffer_map: Map = Map.EMPTY
+    attrs: Map = Map.EMPTY
     span: Span = UNKNOWN
     _defs_ = ("params", "buffer_map")
     _order_ = ("params", "buffer_map", "ret_type", "attrs", "body")
@@ -1001,11 +1009,11 @@ class PrimFunc(BaseFunc):
             variables.append(p)
         if not isinstance(body, Stmt):
             raise TIRError(f"PrimFunc: the body is a statement, got {type(body).__name__}")
-        bindings = Map({**(buffer_map or {}), **extra}) if extra else Map(buffer_map)
+        bindings = Map({**(buffer_map or {}), **extra}) if extra else Map.of(buffer_map)
         for handle in bindings:
             if handle not in set(variables):
                 raise TIRError(f"PrimFunc: buffer_map names {handle!r}, which is no parameter")
-        return tuple(variables), body, ret_type, bindings, Map(attrs), span
+        return tuple(variables), body, ret_type, bindings, Map.of(attrs), span
 
     def replace(self, **changes: Any) -> PrimFunc:
         """A copy with some fields changed. A new body has loops that somebody wrote."""

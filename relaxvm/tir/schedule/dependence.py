@@ -383,7 +383,14 @@ def check_parallel(state: State, f: For, how: str) -> None:
     """Refuse unless the iterations of `f` may run at the same time.
 
     how  "parallel" allows memory that every iteration has for itself; "vectorized" does not
+
+    Rules ask on a copy of the schedule first: what is shown is remembered.
     """
+    key = ("check_parallel", how, f.loop_var)
+    state.remember(key, state.fn, lambda: _check_parallel(state, f, how))
+
+
+def _check_parallel(state: State, f: For, how: str) -> None:
     check_no_bare_statements(state, f.body)
     realizes = state.child_realizes(f.body)
     private: list[tuple[BlockRealize, Buffer]] = []

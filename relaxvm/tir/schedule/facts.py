@@ -21,6 +21,7 @@ from ...ir import (
     substitute,
     walk,
 )
+from ...ir.walk import holds
 from ..analysis import get_block_access_region
 from ..stmt import (
     Allocate,
@@ -523,7 +524,7 @@ def _has_guard(block: Block) -> bool:
 def _is_commutative(block: Block) -> bool:
     reduces = False
     for b in (block, *walk(block.body)):
-        if not isinstance(b, Block) or any(isinstance(n, Block) for n in walk(b.body)):
+        if not isinstance(b, Block) or holds(b.body, Block):
             continue
         if any(a.is_reduce for a in b.iter_vars):
             reduces = True

@@ -462,12 +462,14 @@ def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
 
 def free_variables(e: Any) -> set[Var]:
     """The variables in an expression."""
-    return set() if type(e) is IntImm else {n for n in walk(e) if isinstance(n, Var)}
+    if type(e) is IntImm:
+        return set()
+    return {e} if type(e) is Var else {n for n in walk(e) if isinstance(n, Var)}
 
 
 def loads_of(e: Node) -> list[BufferLoad]:
     """The loads in an expression."""
-    return [n for n in walk(e) if isinstance(n, BufferLoad)]
+    return [n for n in walk(e) if isinstance(n, BufferLoad)] if e._children_() else []
 
 
 def addends(e: PrimExpr) -> list[PrimExpr]:

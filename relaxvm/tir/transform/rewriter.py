@@ -34,7 +34,7 @@ from ...ir import (
     map_children,
     walk,
 )
-from ...ir.walk import transform
+from ...ir.walk import holds, transform
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -71,8 +71,11 @@ def constant(e: Any) -> int | None:
 
 def replace_tuple(old: tuple[T, ...], f: Callable[[T], T]) -> tuple[T, ...]:
     """`f` of every element; the same tuple if nothing changed."""
-    new = tuple(f(x) for x in old)
-    return old if all(a is b for a, b in zip(old, new)) else new
+    new = tuple([f(x) for x in old])
+    for a, b in zip(old, new):
+        if a is not b:
+            return new
+    return old
 
 
 class StmtRewriter:
@@ -304,7 +307,7 @@ class ScopedRewriter(StmtRewriter):
 
 def reads_memory(e: Any) -> bool:
     """Whether `e` depends on what buffers hold."""
-    return any(isinstance(n, BufferLoad) for n in walk(e))
+    return holds(e, BufferLoad)
 
 
 _PLAIN = (Var, IntImm, ArithmeticExpr, CompareExpr, And, Or, Not)
