@@ -25,15 +25,6 @@ def walk(
     """
     seen = {id(root)}
     stack = [root]
-    if not without and into is None:
-        while stack:
-            n = stack.pop()
-            yield n
-            for child in reversed(n._children_()):
-                if id(child) not in seen:
-                    seen.add(id(child))
-                    stack.append(child)
-        return
     while stack:
         n = stack.pop()
         yield n
@@ -48,17 +39,15 @@ def walk(
 
 def holds(root: Node, kinds: type[Node] | tuple[type[Node], ...]) -> bool:
     """Whether `root`, or a node reachable from it, is of one of these classes."""
-    if isinstance(root, kinds):
-        return True
     seen = {id(root)}
-    stack = [root]
-    while stack:
-        for child in stack.pop()._children_():
+    reached = [root]
+    for n in reached:  # which grows meanwhile
+        if isinstance(n, kinds):
+            return True
+        for child in n._children_():
             if id(child) not in seen:
-                if isinstance(child, kinds):
-                    return True
                 seen.add(id(child))
-                stack.append(child)
+                reached.append(child)
     return False
 
 
