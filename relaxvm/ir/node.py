@@ -476,12 +476,12 @@ def _generate(
         f"def {'__new__' if interned else '__init__'}({'cls' if interned else 'self'}"
         f"{', ' if fields else ''}{', '.join(signature)}):"
     )
-    found = ["    if ref is not None:", "        self = ref()"]
-    found.append("        if self is not None: return self")
+    known = ["    if ref is not None:", "        self = ref()"]
+    known.append("        if self is not None: return self")
     if interned and hasattr(cls, "_normalise_") and set(kinds) == {"node"}:
         # What is there already has been looked at.
         lines.append(f"    ref = table_get((cls_, {', '.join(f'id({name})' for name in fields)}))")
-        lines += found
+        lines += known
     if hasattr(cls, "_normalise_") and fields:
         lines.append(f"    {names}{',' if len(fields) == 1 else ''} = cls_._normalise_({names})")
     if interned:
@@ -491,7 +491,7 @@ def _generate(
         ]
         lines.append(f"    key = (cls_, {', '.join(keys)})")
         lines.append("    ref = table_get(key)")
-        lines += found
+        lines += known
         lines.append("    self = new(cls_)")
     for name in fields:
         lines.append(f"    set_(self, {name!r}, {name})" if frozen else f"    self.{name} = {name}")
