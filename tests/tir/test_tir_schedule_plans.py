@@ -272,6 +272,12 @@ def test_predictions_rank_large_tiles_before_single_sums_and_name_what_is_read_f
     assert "cycles" in str(choices[0]) and "2 threads" in str(choices[0])
 
 
+def test_shorter_chains_are_predicted_with_the_blocks_that_they_leave_alone():
+    choices = plans_of(tir.Schedule(softmax(512, 1024)), "C", "llvm -mcpu=haswell")
+    costs = {c.plan.blocks: c.cost.seconds for c in choices if type(c.plan).__name__ == "RowChain"}
+    assert costs[4] < costs[3] < costs[2]
+
+
 def test_a_plan_is_carried_out_for_users_loops_too():
     fn = product(64, 64, 64)
     sch = tir.Schedule(fn)

@@ -120,12 +120,14 @@ class RowChain(Plan):
         return part
 
     def cost(self, view: View, cpu: CpuModel) -> Cost:
-        chain = self._chain(view)
+        # Shorter chains leave blocks to themselves, which are to be compared with.
+        shared: Any = view.found(_shared_rows)
+        chain, whole = self._chain(view), shared.part(shared.longest)
         inside = {r.buffer for b in chain.blocks for r in b.writes} - {*view.sch.state.fn.buffers}
         times = math.prod(chain.extent(k) or TYPICAL_SIZE for k in range(len(chain.axes)))
         at_once = max(self.rows, self.width)
         cycles, traffic = 0.0, []
-        for block in chain.blocks:
+        for block in whole.blocks:
             steps = math.prod(constant(a.range.extent) or TYPICAL_SIZE for a in block.iter_vars)
             lanes = cpu.lanes(max(r.buffer.dtype.bits for r in block.writes))
             cycles += steps / lanes * (1 + _CALL_CYCLES * calls_of(block))
