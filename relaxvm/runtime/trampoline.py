@@ -20,7 +20,7 @@ import math
 import struct
 import sys
 from collections.abc import Callable
-from importlib.abc import SourceLoader
+from importlib.machinery import SourceFileLoader
 from typing import Any
 
 import numpy as np
@@ -121,7 +121,7 @@ def object_code(write: Callable[..., str], *args: object) -> bytes:
 def _source(module: str) -> bytes:
     """The file that a module is made from; nothing if it may be another one than runs here."""
     spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None or not isinstance(spec.loader, SourceLoader):
+    if spec is None or spec.origin is None or not isinstance(spec.loader, SourceFileLoader):
         return b""
     if spec.loader.path_stats(spec.origin)["mtime"] >= config.LOADED_AT:
         return b""
