@@ -106,7 +106,7 @@ class TuningRecord:
         self._trace = trace
         self.workload = workload
         self.run_secs = None if run_secs is None else [float(s) for s in run_secs]
-        self.target = None if target is None else Target(target)
+        self.target = None if target is None else _target(target)
         self.args_info = None if args_info is None else list(args_info)
         self.about = dict(about or {})
 
@@ -194,6 +194,21 @@ class TuningRecord:
 
     def __repr__(self) -> str:
         return f"TuningRecord({self.workload!r}, {self.seconds * 1e6:.1f} us, {self.target})"
+
+
+_targets: dict[str, Target] = {}
+
+
+def _target(saved: Any) -> Target:
+    """A target; the same for equal dictionaries, of which a database has one for each record."""
+    text = json.dumps(saved, sort_keys=True) if type(saved) is dict else ""
+    if not text:
+        return Target(saved)
+    if text not in _targets:
+        if len(_targets) > 1000:
+            _targets.clear()
+        _targets[text] = Target(saved)
+    return _targets[text]
 
 
 def _saved(target: Target | None) -> dict[str, Any] | None:
@@ -485,21 +500,19 @@ class JSONDatabase(Database):
                     self._by_key.setdefault(line.key, []).append(line)
             _left_out(self.path_tuning_record, wrong)
 
-    def _read(self, lines: Iterable[_Line]) -> list[TuningRecord]:
+    def _read(self, lines: Sequence[_Line]) -> list[TuningRecord]:
         """The records of lines, but for those that are broken, which are counted."""
-        wrong, records = [], []
-        for line in lines:
-            if line.record is None and not line.broken:
-                try:
-                    text = self._record_file.read(line.place, line.size)
-                    line.record = self._parsed(json.loads(text))
-                except (ValueError, RecursionError) as error:
-                    line.broken = True
-                    wrong.append(f"at byte {line.place}: {str(error)[:100]}")
-            if line.record is not None:
-                records.append(line.record)
+        wrong: list[str] = []
+        unread = [line for line in lines if line.record is None and not line.broken]
+        texts = self._record_file.read((line.place, line.size) for line in unread)
+        for line, text in zip(unread, texts):
+            try:
+                line.record = self._parsed(json.loads(text))
+            except (ValueError, RecursionError) as error:
+                line.broken = True
+                wrong.append(f"at byte {line.place}: {str(error)[:100]}")
         _left_out(self.path_tuning_record, wrong)
-        return records
+        return [line.record for line in lines if line.record is not None]
 
     def _parsed(self, line: Any) -> TuningRecord:
         match line:

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..base import submodules
@@ -54,11 +54,12 @@ class LineFile:
                 self._end = first + len(data)
                 yield start, data[start - first :].strip()
 
-    def read(self, place: int, size: int) -> bytes:
-        """So many bytes of a line."""
-        with open(self.path, "rb") as file:
-            file.seek(place)
-            return file.read(size)
+    def read(self, places: Iterable[tuple[int, int]]) -> Iterator[bytes]:
+        """Lines by their places and sizes; nothing where the file is gone."""
+        with contextlib.suppress(FileNotFoundError), open(self.path, "rb") as file:
+            for place, size in places:
+                file.seek(place)
+                yield file.read(size)
 
     def append(self, line: Any) -> bool:
         """Add a line; False, with a warning, if it has to wait for room on the disk."""
