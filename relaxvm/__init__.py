@@ -36,6 +36,7 @@ _LAZY: dict[str, tuple[str, str | None]] = {
     "cpu": ("relaxvm.runtime", "cpu"),
     "device": ("relaxvm.runtime", "device"),
     "get_global_func": ("relaxvm.runtime", "get_global_func"),
+    "tune": ("relaxvm.tuning", "tune"),
     "register_func": ("relaxvm.runtime", "register_func"),
     "register_global_func": ("relaxvm.runtime", "register_global_func"),
 }

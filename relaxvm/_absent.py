@@ -33,14 +33,14 @@ ABSENT: dict[str, dict[str, str]] = {
                 for module in """
                     cost_model feature_extractor mutator postproc
                     relax_integration schedule_rule search_strategy space_generator
-                    task_scheduler tir_integration trace_apply tune_context
+                    task_scheduler trace_apply tune_context
                 """.split()
             ],
             "*",
         ),
         "meta_schedule": """
             MeasureCandidate Mutator ScheduleRule SearchStrategy TuneContext
-            tune_tasks tune_te tune_tir
+            tune_tasks tune_te
         """,
         "relax.transform": "MetaScheduleTuneIRMod",
     },

@@ -185,10 +185,15 @@ def explain(mod: IRModule, target: Any = None) -> Report:
     """
     target = Target.or_current(target)
     with PassContext.current().again() as context:
-        mod, _ = _planned(module_to_build(mod, "default", None, None), "default")
         schedule = DefaultSchedule(cpu=cpu_model(target))
-        Sequential((schedule,), name="schedule")(reachable_kernels(packed(mod, target)))
+        Sequential((schedule,), name="schedule")(kernels_to_schedule(mod, target))
     return context.report
+
+
+def kernels_to_schedule(mod: IRModule, target: Target) -> IRModule:
+    """The loop functions that a build for `target` chooses schedules for."""
+    mod, _ = _planned(module_to_build(mod, "default", None, None), "default")
+    return reachable_kernels(packed(mod, target))
 
 
 def packed(mod: IRModule, target: Target) -> IRModule:

@@ -54,7 +54,7 @@ LISTS_ITS_NAMES = {
 }
 HEAVY = {
     *("llvmlite", "ml_dtypes", "pygments", "pytest", "torch", "onnx", "onnxruntime", "rich"),
-    *("argcomplete", "PIL", "openvino", "onnx2torch", "sympy"),
+    *("argcomplete", "PIL", "openvino", "onnx2torch", "sympy", "sklearn"),
 }
 
 

@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 from .. import __version__
 from ..base import InternalError, OpNotImplemented, RelaxvmError
-from . import bench, check, compile, inspect, ops, profile, run
+from . import bench, check, compile, inspect, ops, profile, run, tune
 from .console import Console
 
 USER_MISTAKE, WRONG_NUMBERS, MISSING_OPERATOR = 1, 2, 3
 _COMMANDS: dict[str, Any] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (compile, run, bench, check, inspect, profile, ops)
+    for module in (compile, run, bench, check, inspect, profile, tune, ops)
 }
 _EPILOG = """\
 examples:

@@ -294,7 +294,9 @@ def _records(path: str) -> Any:
     workloads = os.path.join(os.path.dirname(path), "database_workload.json")
     if not os.path.isfile(path):
         raise LoadError(f"--records {path}: wanted the folder of a JSONDatabase, or its records")
-    return meta_schedule.JSONDatabase(workloads, path, allow_missing=False)
+    # `relaxvm tune -o tuned.json` keeps both in one file.
+    pair = (workloads if os.path.exists(workloads) else path, path)
+    return meta_schedule.JSONDatabase(*pair, allow_missing=False)
 
 
 def _module_in(file: str, name: str) -> Any:

@@ -427,7 +427,8 @@ class JSONDatabase(Database):
     add.
 
     path_workload       lines ``[key, module]``
-    path_tuning_record  lines ``[key of the workload, [trace, seconds, target, arguments], about]``
+    path_tuning_record  lines ``[key of the workload, [trace, seconds, target, arguments], about]``;
+                        it may be the same file
     work_dir            a folder for both, as `database_workload.json` and
                         `database_tuning_record.json`, instead of the two paths
     allow_missing       whether the files may be new
@@ -460,6 +461,7 @@ class JSONDatabase(Database):
                 if not allow_missing:
                     raise LoadError(f"JSONDatabase: there is no file {path}")
                 pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._is_one_file = self.path_workload == self.path_tuning_record
         self._workload_file = LineFile(self.path_workload)
         self._record_file = LineFile(self.path_tuning_record)
         self._workloads: dict[str, Workload] = {}
@@ -481,6 +483,8 @@ class JSONDatabase(Database):
                 self._by_key.clear()
             wrong: list[str] = []
             for place, text in self._workload_file.fresh():
+                if self._is_one_file and _HEAD.match(text):
+                    continue
                 try:
                     workload = Workload.from_json(json.loads(text))
                     self._workloads.setdefault(workload.key, workload)
@@ -490,6 +494,8 @@ class JSONDatabase(Database):
             wrong = []
             for place, text in records:
                 head = _HEAD.match(text)
+                if head is None and self._is_one_file:
+                    continue
                 if head is None or not text.endswith(b"]"):
                     wrong.append(f"at byte {place}: not [key, [...], {{...}}]")
                 elif head[1].decode() not in self._workloads:

@@ -39,7 +39,7 @@ _AHEAD = 8
 class Point:
     """plans    of blocks, by their names
     without     names of rules for groups that are not to take blocks
-    at          {block: depth}: blocks computed inside the loop of that depth of what reads them
+    inside      {block: depth}: blocks computed inside the loop of that depth of what reads them
     caches      how large the caches are taken to be, as a power of 2 of what they are
     vectors     the same of the width of vectors
     alone       whether it runs on one core
@@ -47,7 +47,7 @@ class Point:
 
     plans: Mapping[str, Plan] = field(default_factory=dict)
     without: frozenset[str] = frozenset()
-    at: Mapping[str, int] = field(default_factory=dict)
+    inside: Mapping[str, int] = field(default_factory=dict)
     caches: int = 0
     vectors: int = 0
     alone: bool = False
@@ -57,7 +57,7 @@ class Point:
         return {
             "plans": {name: plan.as_json() for name, plan in self.plans.items()},
             "without": sorted(self.without),
-            "at": dict(self.at),
+            "inside": dict(self.inside),
             "caches": self.caches,
             "vectors": self.vectors,
             "alone": self.alone,
@@ -66,7 +66,7 @@ class Point:
     def __str__(self) -> str:
         told = [f"{name}: {plan}" for name, plan in self.plans.items()]
         told += [f"without {rule}" for rule in sorted(self.without)]
-        told += [f"{name} inside loop {depth}" for name, depth in self.at.items()]
+        told += [f"{name} inside loop {depth}" for name, depth in self.inside.items()]
         told += [f"caches x {2.0**self.caches:g}"] if self.caches else []
         told += [f"vectors x {2.0**self.vectors:g}"] if self.vectors else []
         told += ["one core"] if self.alone else []
@@ -79,16 +79,16 @@ def point_from_json(data: Any) -> Point:
         case {
             "plans": {**plans},
             "without": [*without],
-            "at": {**at},
+            "inside": {**inside},
             "caches": int(caches),
             "vectors": int(vectors),
             "alone": bool(alone),
         } if all(type(w) is str for w in without):
             read = {str(name): plan_from_json(plan) for name, plan in plans.items()}
-            places = {str(name): n for name, n in at.items() if type(n) is int and n >= 0}
-            if len(places) == len(at):
+            places = {str(name): n for name, n in inside.items() if type(n) is int and n >= 0}
+            if len(places) == len(inside):
                 return Point(read, frozenset(without), places, caches, vectors, alone)
-    raise ScheduleError("a point is saved as a map of plans, without, at, caches, vectors, alone")
+    raise ScheduleError("a point is saved as a map: plans, without, inside, caches, vectors, alone")
 
 
 class Candidate(NamedTuple):
@@ -115,13 +115,13 @@ class Space:
         self._plans: dict[Any, Sequence[Plan]] = {}
         self._rules: dict[str, None] = {}
 
-    def at(self, point: Point) -> Candidate:
+    def candidate(self, point: Point) -> Candidate:
         """The schedule of a point. What of it fits no block is as in the default schedule."""
         return self._decided(_Follows(self, point))
 
     def default(self) -> Candidate:
         """The point where nothing is said."""
-        return self.at(Point())
+        return self.candidate(Point())
 
     def draw(self, rng: random.Random) -> Candidate:
         """Any point: the plan of each block drawn, those predicted to be fast more often."""
@@ -149,7 +149,7 @@ class Space:
             drop = rng.choice([*point.plans]) if point.plans else None
             kept = {name: plan for name, plan in point.plans.items() if name != drop}
             return self._decided(_Draws(self, replace(point, plans=kept), rng, 0.6))
-        return self.at(point)
+        return self.candidate(point)
 
     def between(self, a: Point, b: Point, rng: random.Random) -> Candidate:
         """A point with some decisions of one, the others of another."""
@@ -158,7 +158,7 @@ class Space:
             for name in {**a.plans, **b.plans}
         }
         one, other = rng.sample((a, b), 2)
-        return self.at(replace(one, plans=plans, without=other.without))
+        return self.candidate(replace(one, plans=plans, without=other.without))
 
     def plans(self, view: View, cpu: CpuModel) -> Sequence[Plan]:
         """Plans for a block, the cheapest as predicted first."""
@@ -199,7 +199,7 @@ class _Follows(Picks):
         return plan if plan is not None and plan.wrong(view) is None else None
 
     def move(self, sch: Schedule) -> None:
-        for name, depth in self.point.at.items():
+        for name, depth in self.point.inside.items():
             with contextlib.suppress(ScheduleError), sch.attempt():
                 block = sch.get_block(name)
                 loops = _loops_of_reader(sch, block)
@@ -213,8 +213,8 @@ class _Draws(_Follows):
     def __init__(self, space: Space, point: Point, rng: random.Random, chance: float) -> None:
         super().__init__(space, point)
         self.rng, self.chance = rng, chance
-        self.drawn, self.at = dict(point.plans), dict(point.at)
-        self.point = replace(point, plans=self.drawn, at=self.at)
+        self.drawn, self.inside = dict(point.plans), dict(point.inside)
+        self.point = replace(point, plans=self.drawn, inside=self.inside)
 
     def plan(self, view: View) -> Plan | None:
         name = view.block.name_hint
@@ -238,10 +238,10 @@ class _Draws(_Follows):
     def move(self, sch: Schedule) -> None:
         for block in sch.get_child_blocks(sch.get_block("root")):
             name = sch.get(block).name_hint
-            if name not in self.point.at and self.rng.random() < 0.2:
+            if name not in self.point.inside and self.rng.random() < 0.2:
                 loops = _loops_of_reader(sch, block)
                 if loops:
-                    self.at[name] = self.rng.randrange(len(loops))
+                    self.inside[name] = self.rng.randrange(len(loops))
         super().move(sch)
 
 

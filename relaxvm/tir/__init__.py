@@ -95,6 +95,7 @@ from .stmt import While as While
 from .stmt import decl_buffer as decl_buffer
 from .stmt import is_no_op as is_no_op
 from .stmt import seq as seq
+from .stmt import statements_below as statements_below
 from .stmt_functor import ir_transform as ir_transform
 from .stmt_functor import post_order_visit as post_order_visit
 from .stmt_functor import pre_order_visit as pre_order_visit

@@ -67,7 +67,7 @@ def test_points_give_right_schedules_that_replay(name):
     workload = Workload(space.fn)
     for each in found.values():
         point = point_from_json(json.loads(json.dumps(each.point.as_json())))
-        assert point == each.point and space.at(point).key == each.key
+        assert point == each.point and space.candidate(point).key == each.key
         saved = json.loads(json.dumps(TuningRecord(each.schedule.trace, workload, [1.0]).as_json()))
         replayed = TuningRecord.from_json(saved, workload).schedule(fn)
         assert key_of(replayed.mod["main"]) == each.key
@@ -80,12 +80,12 @@ def test_a_record_of_the_space_answers_for_the_function_as_it_is_written():
     database = MemoryDatabase()
     point = Point({"C": Levels(((2, 3), (1, 16), (4,)), 1, True)})
     workload = database.commit_workload(space.fn)
-    trace = space.at(point).schedule.trace
+    trace = space.candidate(point).schedule.trace
     database.commit_tuning_record(TuningRecord(trace, workload, [1e-6]))
     assert database.query_schedule(fn) is not None
     with database:
         built = relaxvm.relax.transform.MetaScheduleApplyDatabase()(relaxvm.IRModule({"f": fn}))
-    assert key_of(built["f"]) == space.at(point).key
+    assert key_of(built["f"]) == space.candidate(point).key
 
 
 @pytest.mark.parametrize(
@@ -117,7 +117,9 @@ def test_levels_of_odd_blocks():
     assert plan_from_json(Levels(((1, 1), (2,)), 0, True).as_json()).local
 
 
-@pytest.mark.parametrize("data", [None, {}, {"plans": 1}, {**Point().as_json(), "at": {"C": "x"}}])
+@pytest.mark.parametrize(
+    "data", [None, {}, {"plans": 1}, {**Point().as_json(), "inside": {"C": "x"}}]
+)
 def test_points_that_are_none(data):
     with pytest.raises(ScheduleError, match="a point is saved"):
         point_from_json(data)

@@ -1,0 +1,116 @@
+"""What a person sees of tuning while it runs: a table that changes where `rich` is installed and a
+terminal reads, else a line for each kernel now and then.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .tuning import HEADS, Task, row_of
+
+_EVERY_SECONDS = 5.0
+
+
+class Progress:
+    """A listener for `tune_kernels`; use it in a `with`.
+
+    seconds  that tuning may take, for the time that is left; None: not told
+    write    takes a line of text; None: the table, or standard error
+    """
+
+    def __init__(
+        self, seconds: float | None = None, write: Callable[[str], object] | None = None
+    ) -> None:
+        self._seconds, self._begun = seconds, time.perf_counter()
+        self._write = write or (lambda line: print(line, file=sys.stderr))
+        self._tasks: dict[str, Task] = {}
+        self._told = self._begun
+        self._live: Any = _live_table() if write is None else None
+
+    @staticmethod
+    def chosen(listener: Any) -> Progress | _Given:
+        """What a user asked for: a listener, False for none, None for a `Progress`."""
+        return Progress() if listener is None else _Given(listener or _silent)
+
+    def __enter__(self) -> Progress:
+        if self._live is not None:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live is not None:
+            self._show()
+            self._live.stop()
+
+    def __call__(self, kind: str, task: Task | None, text: str) -> None:
+        now = time.perf_counter()
+        if task is not None:
+            self._tasks[task.name] = task
+        if self._live is not None:
+            if kind != "trials" or now - self._told > 0.25:
+                self._told = now
+                self._show()
+        elif task is None:
+            self._write(text)
+        elif kind != "trials" or now - self._told > _EVERY_SECONDS:
+            self._told = now
+            self._write(f"{self._left()}  {line_of(task)}{'  ' + text if kind == 'final' else ''}")
+
+    def _left(self) -> str:
+        spent = time.perf_counter() - self._begun
+        tried = sum(t.trials for t in self._tasks.values())
+        left = "" if self._seconds is None else f" of {self._seconds:.0f}"
+        return f"{spent:4.0f}{left} s, {tried / max(spent, 1e-9):.1f} trials/s"
+
+    def _show(self) -> None:
+        from rich.table import Table
+
+        table = Table(title=self._left(), title_justify="left")
+        for k, head in enumerate(HEADS):
+            table.add_column(head, justify="left" if k in (0, 7) else "right")
+        shown = sorted(self._tasks.values(), key=lambda t: -t.share)[:30]
+        for task in shown:
+            table.add_row(*row_of(task))
+        self._live.update(table, refresh=True)
+
+
+class _Given:
+    """A listener of the user's, in a `with`."""
+
+    def __init__(self, listener: Callable[[str, Task | None, str], object]) -> None:
+        self._listener = listener
+
+    def __enter__(self) -> Callable[[str, Task | None, str], object]:
+        return self._listener
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+def _silent(kind: str, task: Task | None, text: str) -> None:
+    pass
+
+
+def line_of(task: Task) -> str:
+    """A kernel in one line."""
+    if task.default_seconds is None or task.best_seconds is None:
+        return f"{task.name}: {task.state}"
+    roof = "" if task.roof_share is None else f", roof {task.roof_share:.0%} of it"
+    return (
+        f"{task.name}: best {task.best_seconds * 1e6:.1f} us, default "
+        f"{task.default_seconds * 1e6:.1f} us{roof}, {task.trials} trials, {task.refused} refused: "
+        f"{task.state}"
+    )
+
+
+def _live_table() -> Any:
+    try:
+        from rich.console import Console
+        from rich.live import Live
+    except ImportError:
+        return None
+    console = Console(stderr=True)
+    return Live(console=console, auto_refresh=False) if console.is_terminal else None

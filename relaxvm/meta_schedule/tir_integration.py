@@ -1,0 +1,137 @@
+"""TVM's ways to tune a loop function: `tune_tir`, with a config or with keywords, and
+`compile_tir`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ..base import ScheduleError, submodules
+from ..ir import IRModule
+from ..target import Target
+from ..tir import PrimFunc
+from ..tir.schedule import Schedule
+from .arg_info import entry_of
+from .database import Database, JSONDatabase, TuningRecord
+from .progress import Progress
+from .space import Space
+from .tuning import Task, tune_kernels
+
+_logger = logging.getLogger("relaxvm.meta_schedule")
+
+
+@dataclass(frozen=True)
+class TuneConfig:
+    """How much is tried.
+
+    max_trials_global     of all kernels together
+    num_trials_per_iter   in one round
+    max_trials_per_task   of each kernel; None: as many as of all
+    max_seconds           ends earlier, if they pass
+    """
+
+    max_trials_global: int = 64
+    num_trials_per_iter: int = 16
+    max_trials_per_task: int | None = None
+    max_seconds: float = math.inf
+    strategy: str = "evolutionary"
+
+
+class TunedTIR(Schedule):
+    """What `tune_tir` gives: the schedule of the fastest that was found (`mod`, `trace`, `show`),
+    and the database (`query_schedule`, `query_tuning_record`, ..., `with`), in one.
+    """
+
+    database: Database
+    workload: PrimFunc
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or "database" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.database, name)
+
+    def __enter__(self) -> Database:
+        return self.database.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        self.database.__exit__(*exception)
+
+
+def tune_tir(
+    mod: IRModule | PrimFunc,
+    target: Any = None,
+    config: TuneConfig | None = None,
+    work_dir: str | os.PathLike[str] | None = None,
+    max_trials_global: int | None = None,
+    *,
+    task_name: str = "main",
+    max_trials_per_task: int | None = None,
+    num_trials_per_iter: int | None = None,
+    max_seconds: float | None = None,
+    database: Database | str | None = None,
+    seed: int | None = None,
+    num_tuning_cores: int | str | None = None,
+    listener: Any = None,
+) -> TunedTIR:
+    """Find a faster schedule for a loop function.
+
+    mod          a PrimFunc, or a module of one
+    target       "llvm -num-cores=2", a `Target`, or None
+    config       a `TuneConfig`; or its fields as keywords, as newer TVM has them
+    work_dir     keeps records and what was tried; tuning goes on with what is there
+    database     takes the records ("json": the one in `work_dir`)
+    max_seconds  ends the search, if the trials do not
+    seed         of the search
+
+    Returns what serves as a `Schedule` and as a database: `.mod`, `.trace`, `.query_schedule(...)`.
+    Where nothing surely faster was found, `.mod` has the default schedule and there is no record.
+    Raises ScheduleError for a function that cannot be measured, with the reason.
+    """
+    limits = config or TuneConfig()
+    most = limits.max_trials_global if max_trials_global is None else max_trials_global
+    of_task = limits.max_trials_per_task if max_trials_per_task is None else max_trials_per_task
+    size = limits.num_trials_per_iter if num_trials_per_iter is None else num_trials_per_iter
+    seconds = limits.max_seconds if max_seconds is None else max_seconds
+    fn = entry_of(mod)
+    kept = database if isinstance(database, Database) else None
+    if database == "json":
+        if work_dir is None:
+            raise ScheduleError("tune_tir: database='json': wanted a work_dir")
+        kept = JSONDatabase(work_dir=work_dir)
+    elif isinstance(database, str):
+        kept = Database.create(database)
+    task = Task(task_name, fn, 1.0, names=[task_name])
+    with Progress.chosen(listener) as tell:
+        tuned = tune_kernels(
+            [task], seconds, target=target, work_dir=work_dir, max_trials=most,
+            max_trials_per_task=of_task, round_trials=size, seed=seed or 0, database=kept,
+            listener=tell,
+        )  # fmt: skip
+    if task.default_seconds is None:
+        raise ScheduleError(f"tune_tir: {task_name}: {task.state}")
+    _logger.info("%s", tuned)
+    return _answer(tuned.database, fn, target)
+
+
+def compile_tir(
+    database: Database | TunedTIR, mod: IRModule | PrimFunc, target: Any = None
+) -> Schedule | None:
+    """The fastest schedule that a database has for a loop function, or None."""
+    held = database.database if isinstance(database, TunedTIR) else database
+    return held.query_schedule(mod, Target.or_current(target))
+
+
+def _answer(database: Database, fn: PrimFunc, target: Any) -> TunedTIR:
+    record: TuningRecord | None = database.query_tuning_record(fn, Target.or_current(target))
+    start = Space(fn, target).default().schedule if record is None else record.schedule(fn)
+    answer = TunedTIR.__new__(TunedTIR)
+    answer.__dict__.update(start.copy().__dict__)
+    answer.database, answer.workload = database, fn
+    return answer
+
+
+__getattr__ = submodules(__name__)

@@ -1,0 +1,212 @@
+"""`relaxvm.tune`, `ms.tune_tir`, `relaxvm tune`: budgets, interrupts, resuming, never worse."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+import relaxvm
+import relaxvm.meta_schedule as ms
+from relaxvm import cli, relax, te
+from relaxvm.base import ScheduleError
+from relaxvm.meta_schedule.features import NAMES, features_of, features_of_stores
+from relaxvm.meta_schedule.progress import Progress
+from relaxvm.meta_schedule.search import Ridge, Search, rank_correlation
+from relaxvm.meta_schedule.space import Point, Space
+from relaxvm.meta_schedule.tuning import Task, tasks_from
+
+
+def bad_default(n=24):
+    """A product that plain rules leave slow: three sums in one, with strange indices."""
+    a, b = te.placeholder((n, n, n), "float32", "A"), te.placeholder((n, n), "float32", "B")
+    j, k = te.reduce_axis((0, n), "j"), te.reduce_axis((0, n), "k")
+    out = te.compute((n, n), lambda i, m: te.sum(a[k, i, j] * b[j, m], [j, k]), "out")
+    return te.create_prim_func([a, b, out])
+
+
+def graph():
+    bb = relax.BlockBuilder()
+    x = relax.Var("x", relax.TensorStructInfo((8, 32), "float32"))
+    w = relax.const(np.random.default_rng(0).standard_normal((32, 48)).astype("float32"))
+    with bb.function("main", [x]):
+        with bb.dataflow():
+            y = bb.emit(relax.op.nn.relu(relax.op.matmul(x, w)))
+            out = bb.emit_output(relax.op.nn.softmax(y))
+        bb.emit_func_output(out)
+    return bb.get()
+
+
+class Stop:
+    """A listener that interrupts after so many trials."""
+
+    def __init__(self, after):
+        self.left, self.heard = after, []
+
+    def __call__(self, kind, task, text):
+        self.heard.append(kind)
+        self.left -= kind == "trials"
+        if not self.left:
+            self.left = -1
+            raise KeyboardInterrupt
+
+
+@pytest.mark.slow
+def test_a_strange_product_gets_faster_and_builds_use_it(tmp_path):
+    fn = bad_default()
+    tuned = relaxvm.tune(fn, max_trials=48, seconds=60, work_dir=tmp_path)
+    (task,) = tuned.tasks
+    assert task.trials <= 48 and tuned.ended in ("trials", "time")
+    records = tuned.database.get_all_tuning_records()
+    assert (task.state == "tuned") == (len(records) == 1) == (task.speedup > 1)
+    assert ms.JSONDatabase(work_dir=tmp_path).get_all_tuning_records().__len__() == len(records)
+    rng = np.random.default_rng(1)
+    arrays = [rng.standard_normal((24,) * r).astype("float32") for r in (3, 2)]
+    with tuned.database:
+        mod = relax.transform.MetaScheduleApplyDatabase()(relaxvm.IRModule({"main": fn}))
+    out = relaxvm.nd.array(np.zeros((24, 24), "float32"))
+    relaxvm.build(mod, schedule=False)["main"](*map(relaxvm.nd.array, arrays), out)
+    wanted = np.einsum("kij,jm->im", *arrays)
+    np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_an_interrupt_keeps_the_best_and_the_next_run_goes_on(tmp_path):
+    stop = Stop(3)
+    tuned = relaxvm.tune(bad_default(12), 60, work_dir=tmp_path, listener=stop)
+    assert tuned.ended == "interrupted" and tuned.tasks[0].trials == 3
+    tried = [json.loads(x) for x in (tmp_path / "trials.jsonl").read_text().splitlines() if x]
+    assert len(tried) == 3
+    with open(tmp_path / "trials.jsonl", "ab") as file:
+        file.write(b'["cut off by kill -9", {"pla')
+    again = relaxvm.tune(bad_default(12), 60, work_dir=tmp_path, max_trials=2)
+    assert again.ended == "trials" and again.tasks[0].trials == 2
+    assert "us" in str(again) and again.to_plain()["tasks"][0]["trials"] == 2
+
+
+def test_a_model_is_tuned_by_the_shares_of_its_kernels(tmp_path):
+    tuned = relaxvm.tune(graph(), 60, max_trials_per_task=1, work_dir=tmp_path)
+    assert [t.share for t in tuned.tasks] == sorted((t.share for t in tuned.tasks), reverse=True)
+    assert sum(t.share for t in tuned.tasks) == pytest.approx(1)
+    assert all(t.trials <= 1 for t in tuned.tasks) and tuned.speedup >= 1
+    with tuned.database:
+        program = relaxvm.build(graph())
+    x = np.ones((8, 32), "float32")
+    np.testing.assert_allclose(
+        program["main"](x).numpy(), relaxvm.build(graph())["main"](x).numpy(), rtol=1e-5
+    )
+
+
+def test_tune_tir_as_tutorials_write_it(tmp_path):
+    mod = relaxvm.IRModule({"main": bad_default(12)})
+    config = ms.TuneConfig(max_trials_global=2, num_trials_per_iter=2)
+    sch = ms.tune_tir(
+        mod=mod, target="llvm --num-cores=1", config=config, work_dir=tmp_path, task_name="main",
+        listener=False,
+    )  # fmt: skip
+    assert isinstance(sch, relaxvm.tir.Schedule) and len(sch.trace.insts) > 0
+    new = sch.mod["main"].with_attr("global_symbol", "linear0")
+    assert relaxvm.build(relaxvm.IRModule({"linear0": new})) is not None
+    found = ms.tir_integration.compile_tir(sch, mod, "llvm --num-cores=1")
+    assert (found is None) == (sch.query_tuning_record(mod["main"]) is None)
+    later = ms.tune_tir(
+        mod, "llvm --num-cores=1", work_dir=tmp_path, max_trials_global=1, listener=False
+    )
+    with later as database:
+        assert isinstance(database, ms.Database)
+
+
+@pytest.mark.parametrize(
+    ("options", "wrong"),
+    [
+        ({"seconds": 0}, "seconds above 0"),
+        ({"seconds": -1}, "seconds above 0"),
+        ({"seconds": math.nan}, "seconds above 0"),
+        ({"seconds": math.inf}, "a number of trials"),
+        ({"max_trials": 0}, "max_trials: wanted a number above 0"),
+        ({"max_trials": True}, "max_trials"),
+        ({"confidence": 1.0}, "confidence"),
+    ],
+)
+def test_budgets_that_are_none(options, wrong):
+    with pytest.raises(ScheduleError, match=wrong):
+        relaxvm.tune(bad_default(4), **options)
+
+
+def test_there_may_be_nothing_to_tune():
+    scheduled = Space(bad_default(4)).fn.with_attr("tir.is_scheduled", True)
+    with pytest.raises(ScheduleError, match="nothing to tune"):
+        relaxvm.tune(scheduled, 1)
+    n = relaxvm.tir.Var("n", "int64")
+    x = te.placeholder((n,), "float32", "x")
+    fn = te.create_prim_func([x, te.compute((n,), lambda i: x[i] + 1.0)])
+    tuned = relaxvm.tune(fn, 5)
+    assert "symbols" in tuned.tasks[0].state and tuned.ended == "nothing more to win"
+
+
+def test_equal_kernels_are_tuned_once():
+    tasks = tasks_from({"a": bad_default(4), "b": bad_default(4)}, {"a": 0.2, "b": 0.3})
+    assert [(t.names, t.share) for t in tasks] == [(["a", "b"], 0.5)]
+
+
+def test_the_search_proposes_nothing_twice_and_finds_what_is_fast():
+    space = Space(bad_default(16))
+    search = Search(space, seed=3, first=[Point(caches=1)], model=Ridge())
+    keys = set()
+    for _ in range(4):
+        proposed = search.propose(6)
+        assert proposed and not keys & {c.key for c in proposed}
+        keys |= {c.key for c in proposed}
+        # As if vectors were all that counts.
+        search.learn(
+            [(c, 1e-3 / (1 + c.schedule.mod.script().count("vectorized"))) for c in proposed]
+        )
+    assert search.correlation is not None
+    search.learn([(c, None) for c in proposed])
+
+
+def test_features_tell_orders_of_loops_apart():
+    space = Space(bad_default(16))
+    rows = features_of_stores(space.default().schedule.mod["main"])
+    assert rows.shape[1] == len(NAMES) and np.isfinite(rows).all() and rows[:, 0].max() > 10
+    assert features_of(space.fn).shape == features_of(space.default().schedule.mod["main"]).shape
+
+
+def test_ridge_learns_a_line_and_ranks():
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((60, 5))
+    values = rows @ np.arange(5.0) + 7
+    model = Ridge(1e-3).fit(rows[:40], values[:40])
+    assert rank_correlation(model.predict(rows[40:]), values[40:]) > 0.99
+    assert rank_correlation([1.0], [2.0]) == 0.0
+
+
+def test_progress_in_lines():
+    lines = []
+    with Progress(60, lines.append) as tell:
+        task = Task("k", bad_default(4), 1.0)
+        tell("task", task, "searching")
+        task.default_seconds = task.best_seconds = 2e-6
+        task.state = "tuned"
+        tell("final", task, "1.5x")
+        tell("note", None, "said")
+    assert "k: waiting" in lines[0] and "2.0 us" in lines[1] and lines[2] == "said"
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(
+        "from relaxvm import te, relax, IRModule\n"
+        "x = relax.Var('x', relax.TensorStructInfo((4, 8), 'float32'))\n"
+        "bb = relax.BlockBuilder()\n"
+        "with bb.function('main', [x]):\n"
+        "    bb.emit_func_output(bb.emit(relax.op.nn.softmax(x)))\n"
+        "mod = bb.get()\n"
+    )
+    command = ["tune", "m.py:mod", "--seconds", "20", "--trials", "1", "-o", "t.json", "--json"]
+    assert cli.main(command) == 0
+    out = capsys.readouterr()
+    assert json.loads(out.out)["tasks"][0]["names"] == ["softmax"]
+    assert all("event" in json.loads(x) for x in out.err.splitlines() if x.startswith("{"))
+    assert cli.main(["run", "m.py:mod", "--records", "t.json"]) == 0
+    for wrong in (["--seconds", "0"], ["--minutes", "1", "--seconds", "1"], ["-o", "no/such.json"]):
+        assert cli.main(["tune", "m.py:mod", "-o", "t.json", *wrong]) == 1
