@@ -9,6 +9,13 @@ Not done here: anything about statements or buffers (`tir`); evaluation of expre
 import typing
 
 from ..base import submodules as _submodules
+from .affine import Number as Number
+from .affine import Numbers as Numbers
+from .affine import Span as Span
+from .affine import as_number as as_number
+from .affine import linear_in as linear_in
+from .affine import number_of as number_of
+from .affine import stride as stride
 from .analyzer import Analyzer as Analyzer
 from .analyzer import Extension as Extension
 from .analyzer import ProofStrength as ProofStrength
@@ -16,6 +23,10 @@ from .analyzer import can_prove as can_prove
 from .analyzer import prove_equal as prove_equal
 from .analyzer import simplify as simplify
 from .bound import ConstIntBound as ConstIntBound
+from .interval import Domains as Domains
+from .interval import Ends as Ends
+from .interval import Interval as Interval
+from .interval import interval_of as interval_of
 from .iter_map import IterMapExpr as IterMapExpr
 from .iter_map import IterMapper as IterMapper
 from .iter_map import IterMark as IterMark
@@ -23,8 +34,6 @@ from .iter_map import IterSplitExpr as IterSplitExpr
 from .iter_map import IterSumExpr as IterSumExpr
 from .iter_map import detect_iter_map as detect_iter_map
 from .modular import ModularSet as ModularSet
-from .number import Number as Number
-from .number import number_of as number_of
 from .tree import conjuncts as conjuncts
 from .tree import summands as summands
 

@@ -43,7 +43,6 @@ from ..ir import (
     Max,
     Min,
     Mul,
-    Node,
     Or,
     PrimExpr,
     Range,
@@ -132,6 +131,13 @@ class Analyzer:
         self._forget_about(var)
         if self.depth and self.wrap is None:
             self._bound_inside.append((var, value))
+        if isinstance(value, Range) and type(value.min) is type(value.extent) is IntImm:
+            span = ConstIntBound(value.min.value, value.min.value + value.extent.value - 1)
+            if span.min_value <= span.max_value and span.within(ConstIntBound.of_dtype(var.dtype)):
+                self._ranges[var] = (IntImm(var.dtype, span[0]), IntImm(var.dtype, span[1]))
+                self._bounds[var] = span
+                self._forget_about(var)
+                return
         if isinstance(value, Range):
             low = self.canonical_simplify(cast(var.dtype, value.min))
             high = self.canonical_simplify(low + cast(var.dtype, value.extent) - 1)
@@ -296,7 +302,10 @@ class Analyzer:
 
     def const_int_bound(self, expr: Any) -> ConstIntBound:
         """The least and greatest value of an integer expression, as far as known."""
-        expr = as_expr(expr)
+        if not isinstance(expr, PrimExpr):
+            expr = as_expr(expr)
+        if type(expr) is IntImm:
+            return ConstIntBound(expr.value, expr.value)
         memo = self._bound_memo
         entry = memo.get(id(expr))
         if entry is None:
@@ -429,10 +438,12 @@ class Analyzer:
             e, ready = stack.pop()
             if id(e) in memo:
                 continue
-            parts = parts_of(e)
-            if not ready and parts:
+            if type(e) is Var or type(e) is IntImm:
+                memo[id(e)] = (e, e)
+                continue
+            if not ready and (parts := parts_of(e)):
                 stack.append((e, True))
-                stack.extend((p, False) for p in parts if id(p) not in memo)
+                stack += [(p, False) for p in parts if id(p) not in memo]
                 continue
             simple = self._simplify_one(e)
             memo[id(e)] = (e, simple)
@@ -442,19 +453,17 @@ class Analyzer:
     def __call__(self, expr: Any) -> PrimExpr:
         return self.simplify(expr)
 
-    def _done(self, e: Node) -> Any:
-        return self._memo[id(e)][1]
-
     def _simplify_one(self, e: PrimExpr) -> PrimExpr:
         if isinstance(e, _RING) and is_scalar_int(e):
             if type(e.a) in _CHOICES and (type(e.b) is not Add and type(e.b) is not Sub):
-                changed = rewritten(type(e)(self._done(e.a), self._done(e.b)))
+                a, b = self._memo[id(e.a)][1], self._memo[id(e.b)][1]
+                changed = rewritten(type(e)(a, b))
                 if changed is not None:
                     return self.canonical_simplify(changed)
             return self._from_poly(self._ring(e), e)
-        binds = e.var if isinstance(e, Let) else None
+        memo, binds = self._memo, e.var if isinstance(e, Let) else None
         rebuilt = e._map_children_(
-            lambda c: self._done(c) if isinstance(c, PrimExpr) and c is not binds else c
+            lambda c: memo[id(c)][1] if isinstance(c, PrimExpr) and c is not binds else c
         )
         if not isinstance(rebuilt, type(e)):
             return rebuilt
@@ -469,15 +478,14 @@ class Analyzer:
 
     def _ring(self, e: PrimExpr) -> Poly:
         """The polynomial of an Add/Sub tree or a Mul whose parts are simplified already."""
+        memo = self._memo
         if isinstance(e, Mul):
-            a, b = self._poly(self._done(e.a)), self._poly(self._done(e.b))
-            expanded = a.times(b, self._order)
-            if expanded is not None:
-                return self._collect(expanded)
-            return Poly.atom(Mul(self._done(e.a), self._done(e.b)))
+            x, y = memo[id(e.a)][1], memo[id(e.b)][1]
+            expanded = self._poly(x).times(self._poly(y), self._order)
+            return Poly.atom(Mul(x, y)) if expanded is None else self._collect(expanded)
         terms: dict[Any, int] = {}
         for leaf, sign in summands(e):
-            self._poly(self._done(leaf)).add_to(terms, sign)
+            self._poly(memo[id(leaf)][1]).add_to(terms, sign)
         return self._collect(Poly(terms))
 
     def _poly(self, e: PrimExpr) -> Poly:
@@ -487,6 +495,8 @@ class Analyzer:
             return entry[1]
         if isinstance(e, IntImm):
             poly = Poly.constant(e.value)
+        elif isinstance(e, Var):
+            poly = Poly.atom(e)
         elif isinstance(e, (Add, Sub)) and is_scalar_int(e):
             terms: dict[Any, int] = {}
             for leaf, sign in summands(e):

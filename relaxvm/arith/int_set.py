@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir import EQ, GE, GT, LE, LT, IntImm, Max, Min, PrimExpr, Range, Var, as_expr, walk
+from .affine import as_number, number_of
 from .analyzer import Analyzer
-from .interval import Ends, int_set, is_finite
+from .interval import Ends, ends_of, int_set, is_finite, set_of
 from .interval import IntervalSet as IntervalSet
 from .interval import IntSet as IntSet
 from .interval import neg_inf as neg_inf
 from .interval import pos_inf as pos_inf
 from .iter_map import IterMapper
-from .number import as_number, number_of
 from .tree import SWAPPED, conjuncts
 
 
@@ -21,7 +21,8 @@ def union_lower_bound(sets: Sequence[IntSet]) -> IntervalSet:
     """An interval inside the union of `sets`: what they cover from the first on, as far as each is
     known to overlap or touch the one before. Sets that do not are left out.
     """
-    ops = Ends(Analyzer())
+    known = Analyzer()
+    ops = Ends(known, known.simplify)
     union: IntervalSet = IntSet.nothing()
     left = [s for s in sets if not s.is_nothing()]
     while left:
@@ -29,7 +30,8 @@ def union_lower_bound(sets: Sequence[IntSet]) -> IntervalSet:
         if joined is None:
             break
         left.remove(joined)
-        union = ops.union(union, joined)
+        one = joined if union.is_nothing() else union
+        union = set_of(ops.union(ends_of(one), ends_of(joined)))
     return union
 
 
@@ -104,7 +106,10 @@ def _reached(
         total = mapper.sum_of(first)
         if total is None or any(n in var_dom for n in walk(as_expr(width))):
             return None
-        low, high = mapper.ends(total)
+        around = mapper.ends(total)
+        if around is None:
+            return None
+        low, high = around
         if not hull and mapper.dense_extent(mapper.rising(total), width) is None:
             return None
         ends = IntervalSet(as_number(low, first.dtype), as_number(high, first.dtype))
@@ -152,7 +157,7 @@ def _limit(mapper: IterMapper, fact: PrimExpr, total: Any) -> tuple[Any, Any, in
 def _clipped(
     known: Analyzer, ends: IntervalSet, total: Any, low: Any, high: Any, factor: int
 ) -> IntervalSet:
-    ops, dtype = Ends(known), ends.min_value.dtype
+    ops, dtype = Ends(known, known.simplify), ends.min_value.dtype
     base = as_number(total.base, dtype)
     first, last = ends.min_value, ends.max_value
     if low is not None:

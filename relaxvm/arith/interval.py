@@ -1,40 +1,50 @@
-"""Intervals whose ends are expressions.
+"""Intervals whose ends are expressions: the values of an index while loops run.
 
-An end that is not known is one of the two variables `neg_inf()` and `pos_inf()`.
+`interval_of` gives them as pairs, in which None is an end that is not known; `IntSet` is TVM's
+class for them, whose unknown ends are the two variables `neg_inf()` and `pos_inf()`.
 """
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base import dtype as as_dtype
 from ..ir import (
+    INTRINSICS,
     Add,
+    BinaryExpr,
     Broadcast,
     Call,
     Cast,
     Div,
+    FloatImm,
     FloorDiv,
     FloorMod,
     IntImm,
+    Let,
     Max,
     Min,
     Mod,
     Mul,
-    Op,
+    Not,
     PrimExpr,
     Ramp,
     Range,
     Select,
+    StringImm,
     Sub,
     Var,
     as_expr,
+    binary,
     cast,
     const,
     match,
+    substitute,
     walk,
 )
+from ..ir.walk import transform
 from .tree import scalar_post_order
 
 if TYPE_CHECKING:
@@ -135,207 +145,261 @@ def is_finite(e: PrimExpr) -> bool:
 
 # -- the set of an expression ----------------------------------------------------------------------
 
+Interval = tuple[PrimExpr, PrimExpr]
+"""(least, greatest), both included."""
+
+Domains = Mapping[Any, Interval | None]
+"""The values of variables; None: unknown. A variable that is not there is a fixed number outside.
+"""
+
+_Ends = tuple[PrimExpr | None, PrimExpr | None]
+"""An interval of which an end may not be known."""
+
+_UNKNOWN: _Ends = (None, None)
+
+
+def interval_of(expr: PrimExpr, known: Domains, analyzer: Analyzer) -> Interval | None:
+    """Bounds of the integer (or vector of integers) `expr`, or None where one is not known. A value
+    that is read from memory is not.
+
+    The bounds are reached for sums of distinct variables with constant factors; else they may be
+    wider than need be.
+    """
+    low, high = Ends(analyzer).of(expr, known)
+    return None if low is None or high is None else (low, high)
+
 
 def int_set(known: Analyzer, expr: Any, domains: Mapping[Var, IntSet] | None) -> IntervalSet:
     """What covers `expr` while the variables in `domains` take all values of their sets. Without
     `domains`: while the variables that `known` has a range for do.
     """
     expr = as_expr(expr)
-    if domains is None:
-        domains = {v: IntervalSet(*ends) for v, ends in known._ranges.items()}
-    sets: dict[int, tuple[PrimExpr, IntervalSet]] = {}
-    ops = Ends(known)
-    for e in scalar_post_order(expr, sets):
-        sets[id(e)] = (e, ops.of(e, lambda c: sets[id(c)][1], domains))
-    interval = sets[id(expr)][1]
+    moving: dict[Var, _Ends] = dict(known._ranges)
+    if domains is not None:
+        moving = {v: ends_of(s) for v, s in domains.items()}
+    ends = Ends(known, known.simplify, reads=True)
+    low, high = ends.of(expr, moving)
     # Ends may mention variables whose sets mention others.
-    moving = [v for v in domains if not domains[v].is_single_point()]
-    for _ in range(len(moving)):
-        if not any(n in moving for n in _variables(interval)):
+    changing = {v for v, (a, b) in moving.items() if a is None or a is not b}
+    for _ in changing:
+        if not any(n in changing for e in (low, high) if e is not None for n in walk(e)):
             break
-        low, high = interval.min_value, interval.max_value
-        narrower = IntervalSet(
-            low if low is _NEG_INF else int_set(known, low, domains).min_value,
-            high if high is _POS_INF else int_set(known, high, domains).max_value,
-        )
-        interval = narrower
-    return interval
+        low = low if low is None else ends.of(low, moving)[0]
+        high = high if high is None else ends.of(high, moving)[1]
+    return set_of((low, high))
 
 
-def _variables(s: IntSet) -> set[Any]:
-    return {n for e in (s.min_value, s.max_value) for n in walk(e) if isinstance(n, Var)}
+def set_of(interval: _Ends) -> IntervalSet:
+    """An interval as TVM's class."""
+    low, high = interval
+    return IntervalSet(_NEG_INF if low is None else low, _POS_INF if high is None else high)
+
+
+def ends_of(s: IntSet) -> _Ends:
+    """The reverse of `set_of`."""
+    low, high = s.min_value, s.max_value
+    return low if is_finite(low) else None, high if is_finite(high) else None
 
 
 class Ends:
-    """Interval arithmetic on ends that are expressions."""
+    """_Ends arithmetic on ends that are expressions.
 
-    def __init__(self, known: Analyzer) -> None:
-        self.known = known
+    simple  what is done to each end that is computed
+    reads   whether what is read from memory at a fixed place counts as fixed
+    """
 
-    def of(
-        self, e: Any, of: Callable[[Any], IntervalSet], domains: Mapping[Var, IntSet]
-    ) -> IntervalSet:
-        if isinstance(e, Var):
-            domain = domains.get(e)
-            return (
-                IntSet.single_point(e)
-                if domain is None
-                else IntervalSet(domain.min_value, domain.max_value)
-            )
-        parts = [c for c in e._children_() if isinstance(c, PrimExpr)]
-        if isinstance(e, (Ramp, Broadcast)):
-            return self._vector(e, of)
-        if all(of(c).is_single_point() and of(c).min_value is c for c in parts):
-            return IntSet.single_point(e)
-        rule = _SETS.get(e.op if isinstance(e, Call) else type(e))
-        return IntSet.everything() if rule is None else rule(self, e, of)
+    def __init__(
+        self,
+        known: Analyzer,
+        simple: Callable[[PrimExpr], PrimExpr] = lambda e: e,
+        reads: bool = False,
+    ) -> None:
+        self.known, self.simple, self.reads = known, simple, reads
+        self._wraps = False
 
-    def simple(self, e: PrimExpr) -> PrimExpr:
-        return self.known.simplify(e)
+    def of(self, expr: PrimExpr, known: Mapping[Any, _Ends | None]) -> _Ends:
+        """The interval of an expression, from those of variables."""
+        done: dict[int, _Ends] = {}
+        order = scalar_post_order(expr, done)
+        if any(type(n) is Let for n in order):
+            expr = transform(expr, _inlined)
+            order = scalar_post_order(expr, done)
+        for n in order:
+            done[id(n)] = self._one(n, known, done)
+        return done[id(expr)]
+
+    def _one(self, n: Any, known: Mapping[Any, _Ends | None], done: dict[int, _Ends]) -> _Ends:
+        if isinstance(n, Var):
+            return known.get(n, (n, n)) or _UNKNOWN
+        if type(n) is IntImm:
+            return n, n
+        below = [c for c in n._children_() if isinstance(c, PrimExpr)]
+        parts = [done[id(c)] for c in below]
+        if n.dtype.lanes == 1 and self._is_steady(n):
+            if not [c for c, p in zip(below, parts) if p[0] is not c]:
+                return n, n
+        if not n.dtype.is_int:
+            return _UNKNOWN
+        rule = _RULES.get(n.op if type(n) is Call else type(n))
+        if rule is None:
+            return _UNKNOWN
+        self._wraps = False
+        ends = rule(self, n, *parts)
+        return _UNKNOWN if self._wraps else ends
+
+    def _end(self, kind: Any, a: PrimExpr | None, b: PrimExpr | None) -> PrimExpr | None:
+        """The operation on two ends. Where its constant does not fit its dtype, nothing is known of
+        what may wrap.
+        """
+        if a is None or b is None:
+            return None
+        if isinstance(a, IntImm) and isinstance(b, IntImm) and a.dtype is b.dtype:
+            value = _EXACT[kind](a.value, b.value)
+            self._wraps |= not a.dtype.min_value <= value <= a.dtype.max_value
+        return self.simple(binary(kind, a, b))
+
+    def _is_steady(self, n: Any) -> bool:
+        """Whether a node is worth the same whenever its operands are."""
+        if type(n) is Call and not self.reads:
+            return getattr(n.op, "effect", "") == "pure"
+        return self.reads or isinstance(n, _STEADY)
 
     def sign(self, e: PrimExpr) -> int:
         """1 for e >= 0, -1 for e <= 0, 0 if that is not known."""
-        if not is_finite(e):
-            return 1 if e is _POS_INF else -1
+        if type(e) is IntImm:
+            return 1 if e.value >= 0 else -1
         if self.known.can_prove(e >= 0):
             return 1
         return -1 if self.known.can_prove(e <= 0) else 0
 
     def extreme(self, kind: Any, a: PrimExpr, b: PrimExpr) -> PrimExpr:
-        """The lesser (`kind` Min) or greater of two ends."""
-        out, far = (_NEG_INF, _POS_INF) if kind is Min else (_POS_INF, _NEG_INF)
-        if a is out or b is out:
-            return out
-        if a is far or b is far:
-            return b if a is far else a
-        a, b = match(a, b)
-        return self.simple(kind(a, b))
+        """The lesser (`kind` Min) or the greater of two ends, decided if it can be proved."""
+        small, large = (a, b) if kind is Min else (b, a)
+        if a is b or self.known.can_prove(small <= large):
+            return a
+        return b if self.known.can_prove(large <= small) else self.simple(binary(kind, a, b))
 
-    def union(self, a: IntSet, b: IntSet) -> IntervalSet:
-        if a.is_nothing() or b.is_nothing():
-            kept = b if a.is_nothing() else a
-            return IntervalSet(kept.min_value, kept.max_value)
-        return IntervalSet(
-            self.extreme(Min, a.min_value, b.min_value), self.extreme(Max, a.max_value, b.max_value)
+    def union(self, a: _Ends, b: _Ends) -> _Ends:
+        """The least interval around both."""
+        (p, q), (r, s) = a, b
+        return (
+            None if p is None or r is None else self.extreme(Min, p, r),
+            None if q is None or s is None else self.extreme(Max, q, s),
         )
 
-    def _vector(self, e: Any, of: Callable[[Any], IntervalSet]) -> IntervalSet:
-        if isinstance(e, Broadcast):
-            return of(e.value)
-        last = self.simple(e.stride * (e.lanes - 1))
-        step = IntervalSet(
-            self.extreme(Min, last, const(0, last.dtype)),
-            self.extreme(Max, last, const(0, last.dtype)),
-        )
-        return self.add(of(e.base), step)
+    def add(self, e: Any, a: _Ends, b: _Ends) -> _Ends:
+        return self._end(Add, a[0], b[0]), self._end(Add, a[1], b[1])
 
-    def add(self, a: IntSet, b: IntSet) -> IntervalSet:
-        def end(x: PrimExpr, y: PrimExpr, out: PrimExpr) -> PrimExpr:
-            return self.simple(x + y) if is_finite(x) and is_finite(y) else out
+    def sub(self, e: Any, a: _Ends, b: _Ends) -> _Ends:
+        return self._end(Sub, a[0], b[1]), self._end(Sub, a[1], b[0])
 
-        return IntervalSet(
-            end(a.min_value, b.min_value, _NEG_INF), end(a.max_value, b.max_value, _POS_INF)
-        )
-
-    def negative(self, a: IntSet) -> IntervalSet:
-        def end(x: PrimExpr, out: PrimExpr) -> PrimExpr:
-            return self.simple(const(0, x.dtype) - x) if is_finite(x) else out
-
-        return IntervalSet(end(a.max_value, _NEG_INF), end(a.min_value, _POS_INF))
-
-    def sum(self, e: Any, of: Any) -> IntervalSet:
-        other = of(e.b)
-        return self.add(of(e.a), other if isinstance(e, Add) else self.negative(other))
-
-    def product(self, e: Mul, of: Any) -> IntervalSet:
-        a, b = of(e.a), of(e.b)
-        if a.is_single_point():
+    def product(self, e: Any, a: _Ends, b: _Ends) -> _Ends:
+        if a[0] is a[1]:
             a, b = b, a
-        if not b.is_single_point():
-            ends = (a.min_value, a.max_value, b.min_value, b.max_value)
-            if not all(map(is_finite, ends)):
-                return IntSet.everything()
-            corners = [self.simple(x * y) for x in ends[:2] for y in ends[2:]]
-            interval = IntSet.single_point(corners[0])
-            for c in corners[1:]:
-                interval = self.union(interval, IntSet.single_point(c))
-            return interval
-        return self._monotone(a, b.min_value, lambda x: x * b.min_value)
+        factor = b[0]
+        if factor is not None and factor is b[1]:
+            if isinstance(factor, IntImm) and factor.value == 0:
+                return b
+            return self._monotone(a, self.sign(factor), lambda x: self._end(Mul, x, factor))
+        corners = [self._end(Mul, x, y) for x in a for y in b]
+        interval = corners[0], corners[0]
+        for c in corners[1:]:
+            interval = self.union(interval, (c, c))
+        return interval
 
-    def _monotone(self, a: IntSet, factor: PrimExpr, f: Callable[[Any], Any]) -> IntervalSet:
-        """f of an interval, rising if the factor is positive and falling if it is negative."""
-        sign = self.sign(factor)
-        if isinstance(factor, IntImm) and factor.value == 0:
-            return IntSet.single_point(factor)
+    def _monotone(self, a: _Ends, sign: int, f: Callable[[Any], PrimExpr | None]) -> _Ends:
+        """f of an interval, rising if the sign is positive and falling if it is negative."""
         if not sign:
-            return IntSet.everything()
-        low, high = (a.min_value, a.max_value) if sign > 0 else (a.max_value, a.min_value)
-        return IntervalSet(
-            self.simple(f(low)) if is_finite(low) else _NEG_INF,
-            self.simple(f(high)) if is_finite(high) else _POS_INF,
-        )
+            return _UNKNOWN
+        low, high = a if sign > 0 else a[::-1]
+        return None if low is None else f(low), None if high is None else f(high)
 
-    def quotient(self, e: Any, of: Any) -> IntervalSet:
-        x, y = e.args if isinstance(e, Call) else (e.a, e.b)
-        a, b = of(x), of(y)
-        if not b.is_single_point() or not self.known.never_zero(b.min_value):
-            return IntSet.everything()
-        by = b.min_value
-        return self._monotone(
-            a, by, lambda v: Call(e.dtype, e.op, (v, by)) if isinstance(e, Call) else type(e)(v, by)
-        )
+    def _sign_of_divisor(self, by: PrimExpr) -> int:
+        """The sign of what is not 0; 0 if that is not known."""
+        return self.sign(by) if self.known.never_zero(by) else int(self.known.can_prove(by > 0))
 
-    def remainder(self, e: Any, of: Any) -> IntervalSet:
-        x, y = e.args if isinstance(e, Call) else (e.a, e.b)
-        a, b = of(x), of(y)
-        by, floor = b.min_value, isinstance(e, FloorMod)
-        if not b.is_single_point() or self.sign(by) <= 0:
-            return IntSet.everything()
-        if is_finite(a.min_value) and is_finite(a.max_value) and floor:
-            quotients = [self.simple(FloorDiv(v, by)) for v in (a.min_value, a.max_value)]
-            if self.known.can_prove_equal(*quotients):
-                whole = quotients[0] * by
-                return IntervalSet(
-                    self.simple(a.min_value - whole), self.simple(a.max_value - whole)
-                )
-        top = self.simple(by - 1)
-        zero = const(0, by.dtype)
-        below = zero if floor or self.sign(a.min_value) > 0 else self.simple(zero - top)
-        return IntervalSet(below, top)
+    def quotient(self, e: Any, a: _Ends, b: _Ends) -> _Ends:
+        by = b[0]
+        if by is None or by is not b[1]:
+            return _UNKNOWN
 
-    def extremum(self, e: Any, of: Any) -> IntervalSet:
-        a, b = of(e.a), of(e.b)
-        return IntervalSet(
-            self.extreme(type(e), a.min_value, b.min_value),
-            self.extreme(type(e), a.max_value, b.max_value),
-        )
+        def divided(x: PrimExpr) -> PrimExpr | None:
+            if type(e) is Call:
+                return self.simple(Call(e.dtype, e.op, match(x, by)))
+            return self._end(type(e), x, by)
 
-    def choice(self, e: Any, of: Any) -> IntervalSet:
-        yes, no = e.args[1:] if isinstance(e, Call) else (e.true_value, e.false_value)
-        return self.union(of(yes), of(no))
+        return self._monotone(a, self._sign_of_divisor(by), divided)
 
-    def cast(self, e: Cast, of: Any) -> IntervalSet:
-        a = of(e.value)
-        if not (e.dtype.is_int and e.value.dtype.is_int):
-            return IntSet.everything()
-        return IntervalSet(
-            *(cast(e.dtype, v) if is_finite(v) else v for v in (a.min_value, a.max_value))
-        )
+    def remainder(self, e: Any, a: _Ends, b: _Ends) -> _Ends:
+        by = b[0]
+        if by is None or by is not b[1] or self._sign_of_divisor(by) <= 0:
+            return _UNKNOWN
+        floor = type(e) is FloorMod
+        if floor and a[0] is not None and a[1] is not None:
+            if self.known.can_prove_equal(a[0] // by, a[1] // by):
+                return self.simple(a[0] % by), self.simple(a[1] % by)
+        zero, top = const(0, by.dtype), self.simple(by - 1)
+        positive = floor or (a[0] is not None and self.sign(a[0]) > 0)
+        return (zero if positive else self.simple(zero - top)), top
+
+    def extremum(self, e: Any, a: _Ends, b: _Ends) -> _Ends:
+        kind = type(e)
+
+        def end(x: PrimExpr | None, y: PrimExpr | None, either: bool) -> PrimExpr | None:
+            if x is None or y is None:
+                # min(x, y) is at most either of them, max(x, y) at least.
+                return (y if x is None else x) if either else None
+            return self.extreme(kind, x, y)
+
+        return end(a[0], b[0], kind is Max), end(a[1], b[1], kind is Min)
+
+    def choice(self, e: Any, condition: _Ends, yes: _Ends, no: _Ends) -> _Ends:
+        return self.union(yes, no)
+
+    def cast(self, e: Cast, a: _Ends) -> _Ends:
+        if not e.value.dtype.is_int:
+            return _UNKNOWN
+        to = e.dtype.element
+        for end in a:
+            if isinstance(end, IntImm):
+                self._wraps |= not to.min_value <= end.value <= to.max_value
+        return None if a[0] is None else cast(to, a[0]), None if a[1] is None else cast(to, a[1])
+
+    def lanes(self, e: Ramp, first: _Ends, step: _Ends) -> _Ends:
+        if step[0] is None or step[0] is not step[1]:
+            return _UNKNOWN
+        last = self._end(Mul, step[0], const(e.lanes - 1, step[0].dtype))
+        zero = const(0, step[0].dtype)
+        return self.add(e, first, self.union((zero, zero), (last, last)))
 
 
-_SETS: dict[Any, Callable[[Ends, Any, Any], IntervalSet]] = {
-    Add: Ends.sum,
-    Sub: Ends.sum,
+def _inlined(n: Any) -> Any:
+    return substitute(n.body, {n.var: n.value}) if type(n) is Let else None
+
+
+_EXACT: dict[Any, Callable[[int, int], int]] = {
+    Add: operator.add,
+    Sub: operator.sub,
+    Mul: operator.mul,
+    FloorDiv: lambda a, b: a // b,
+    Div: lambda a, b: a // b if (a < 0) == (b < 0) else -(-a // b),
+}
+_STEADY = (BinaryExpr, Cast, Select, Not, FloatImm, StringImm)
+_RULES: dict[Any, Callable[..., _Ends]] = {
+    Add: Ends.add,
+    Sub: Ends.sub,
     Mul: Ends.product,
     FloorDiv: Ends.quotient,
     Div: Ends.quotient,
-    Op.get("tir.truncdiv"): Ends.quotient,
+    INTRINSICS["truncdiv"]: Ends.quotient,
     FloorMod: Ends.remainder,
     Mod: Ends.remainder,
-    Op.get("tir.truncmod"): Ends.remainder,
+    INTRINSICS["truncmod"]: Ends.remainder,
     Min: Ends.extremum,
     Max: Ends.extremum,
     Select: Ends.choice,
-    Op.get("tir.if_then_else"): Ends.choice,
+    INTRINSICS["if_then_else"]: Ends.choice,
     Cast: Ends.cast,
+    Broadcast: lambda ends, e, a: a,
+    Ramp: Ends.lanes,
 }

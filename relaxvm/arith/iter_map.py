@@ -15,6 +15,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from ..ir import (
@@ -38,10 +39,10 @@ from ..ir import (
     const,
     walk,
 )
+from .affine import Number as Number
+from .affine import Numbers, as_number
+from .affine import number_of as number_of
 from .analyzer import Analyzer
-from .number import Number as Number
-from .number import Numbers, as_number
-from .number import number_of as number_of
 from .tree import conjuncts
 
 
@@ -160,9 +161,9 @@ class IterMapper(Numbers):
         if isinstance(e, Var):
             return self._variable(e)
         parts = [self._memo[id(c)][1] for c in e._children_() if isinstance(c, PrimExpr)]
-        if any(p is None for p in parts):
+        if None in parts:
             return None
-        if not any(p.args for p in parts if p is not None):
+        if not [p for p in parts if p is not None and p.args]:
             return IterSumExpr((), self._fixed(e))
         if isinstance(e, Cast):
             return parts[0] if e.dtype.is_int and e.value.dtype.is_int else None
@@ -218,7 +219,7 @@ class IterMapper(Numbers):
                     break
             else:
                 terms.append(t._replace(scale=scale))
-        kept = tuple(t for t in terms if not (isinstance(t.scale, int) and t.scale == 0))
+        kept = tuple([t for t in terms if not (isinstance(t.scale, int) and t.scale == 0)])
         return IterSumExpr(
             kept, self.add(a.base, b.base) if sign == 1 else self.sub(a.base, b.base)
         )
@@ -334,10 +335,11 @@ class IterMapper(Numbers):
         negative or the order of the scales cannot be told.
         """
         left = list(total.args)
-        if all(isinstance(t.scale, int) for t in left):
-            if any(t.scale <= 0 for t in left):
+        scales = [t.scale for t in left if isinstance(t.scale, int)]
+        if len(scales) == len(left):
+            if scales and min(scales) <= 0:
                 return None
-            left.sort(key=lambda t: t.scale)
+            left.sort(key=_SCALE)
         else:
             ordered = self._chain(left)
             if ordered is None:
@@ -349,7 +351,8 @@ class IterMapper(Numbers):
                 out[-1] = out[-1]._replace(extent=self._joined_extent(out[-1], t))
             else:
                 out.append(t)
-            out = self._limited(out)
+            if self._limits:
+                out = self._limited(out)
         return out
 
     def _chain(self, terms: list[IterSplitExpr]) -> list[IterSplitExpr] | None:
@@ -385,7 +388,7 @@ class IterMapper(Numbers):
 
     def _limited(self, digits: list[IterSplitExpr]) -> list[IterSplitExpr]:
         """Digits that a condition bounds from above, as one digit of the bounded extent."""
-        if not self._limits or len(digits) < 2:
+        if len(digits) < 2:
             return digits
         first = digits[0]
         unit: list[IterSplitExpr] = []
@@ -417,12 +420,12 @@ class IterMapper(Numbers):
 
     def dense_extent(self, total: IterSumExpr, width: Number = 1) -> Number | None:
         """How many consecutive values from `base` up the sum takes; None if it leaves gaps (or may
-        do so).
+        do so). Of an iterator without iterations nothing is said.
 
         width  how many values from each of the sum's on count
         """
         digits = self.digits(total)
-        if digits is None:
+        if digits is None or not self._move_freely(digits):
             return None
         reach = width
         for d in digits:
@@ -431,51 +434,87 @@ class IterMapper(Numbers):
             reach = self.add(reach, self.mul(d.scale, self.sub(d.extent, 1)))
         return reach
 
-    def ends(self, total: IterSumExpr) -> tuple[Number, Number]:
-        """The least and greatest value of a sum, as if its terms moved on their own."""
+    def ends(self, total: IterSumExpr) -> tuple[Number, Number] | None:
+        """The least and greatest value of a sum, as if its terms moved on their own; None if it is
+        not known whether one of them rises or falls.
+        """
         low = high = total.base
         for t in total.args:
             reach = self.mul(t.scale, self.sub(t.extent, 1))
             if isinstance(t.scale, int) and t.scale < 0:
                 low = self.add(low, reach)
-            else:
+            elif self.at_most(0, t.scale):
                 high = self.add(high, reach)
+            else:
+                return None
         return low, high
 
     def rising(self, total: IterSumExpr) -> IterSumExpr:
         """A sum of the same values whose constant scales are positive: those terms run the other
-        way.
+        way, as digits of other marks.
         """
-        terms = [
-            t._replace(scale=-t.scale) if isinstance(t.scale, int) and t.scale < 0 else t
-            for t in total.args
-        ]
-        return IterSumExpr(tuple(terms), self.ends(total)[0])
+        base, terms = total.base, []
+        for t in total.args:
+            if isinstance(t.scale, int) and t.scale < 0:
+                base = self.add(base, self.mul(t.scale, self.sub(t.extent, 1)))
+                unit = (t._replace(scale=1),)
+                mark = self._marks.setdefault(
+                    ("falling", _key(unit)), IterMark(IterSumExpr(unit, 0), t.extent)
+                )
+                t = IterSplitExpr(mark, 1, t.extent, -t.scale)
+            terms.append(t)
+        return IterSumExpr(tuple(terms), base)
+
+    def span(self, total: IterSumExpr, width: Number = 1) -> tuple[Number, Number] | None:
+        """(first, how many) of a range around the values of a sum, and around the `width` values
+        from each of them on; None if none is known.
+        """
+        rising = self.rising(total)
+        digits = self.digits(rising)
+        if digits is None:
+            return None
+        reach = width
+        for d in digits:
+            if not self.at_most(0, d.scale):
+                return None
+            reach = self.add(reach, self.mul(d.scale, self.sub(d.extent, 1)))
+        return rising.base, reach
 
     def independent(self, totals: Sequence[IterSumExpr]) -> bool:
-        """Whether no two sums depend on the same digit of an iterator."""
-        seen: list[tuple[int, IterSplitExpr]] = []
-        for k, total in enumerate(totals):
-            for t in total.args:
-                for other, s in seen:
-                    if other == k:
-                        continue
-                    if s.source is not t.source:
-                        if self.mark_variables(s.source) & self.mark_variables(t.source):
-                            return False
-                        continue
-                    # Digits of one mark move on their own only if the mark is full.
-                    apart = any(
-                        self.at_most(self.mul(u.lower_factor, u.extent), v.lower_factor)
-                        for u, v in ((s, t), (t, s))
-                    ) and all(
-                        self.multiple(u.source.extent, self.mul(u.lower_factor, u.extent))
-                        for u in (s, t)
-                    )
-                    if not apart:
-                        return False
-            seen += [(k, t) for t in total.args]
-        return True
+        """Whether the sums take all combinations of their values, and the digits in them too."""
+        return self._move_freely([d for t in totals for d in self.digits(t) or t.args])
+
+    def _move_freely(self, digits: Sequence[IterSplitExpr]) -> bool:
+        """Whether the digits take all combinations of their values for certain."""
+        if len(digits) < 2:
+            return True
+        by_mark: dict[IterMark, list[IterSplitExpr]] = {}
+        for d in digits:
+            by_mark.setdefault(d.source, []).append(d)
+        if not all(self._are_free(mark, of) for mark, of in by_mark.items() if len(of) > 1):
+            return False
+        # A variable met on its own and inside a joined mark would move both.
+        variables = [v for mark in by_mark for v in self.mark_variables(mark)]
+        return len(variables) == len(set(variables))
+
+    def _are_free(self, mark: IterMark, digits: list[IterSplitExpr]) -> bool:
+        """Whether digits of one mark take all combinations: each begins where those below it end,
+        or a multiple of that further up, and the mark is large enough for all at their greatest.
+        """
+        left = list(digits)
+        if not [d for d in left if not isinstance(d.lower_factor, int)]:
+            left.sort(key=_LOWER)
+        reach: Number = 1
+        greatest: Number = 0
+        while left:
+            following = next((d for d in left if self.multiple(d.lower_factor, reach)), None)
+            if following is None:
+                return False
+            left.remove(following)
+            reach = self.mul(following.lower_factor, following.extent)
+            last = self.mul(following.lower_factor, self.sub(following.extent, 1))
+            greatest = self.add(greatest, last)
+        return self.at_most(reach, mark.extent) or self.at_most(self.add(greatest, 1), mark.extent)
 
     def minus(self, a: IterSumExpr, b: IterSumExpr) -> IterSumExpr:
         """The sum a - b."""
@@ -579,14 +618,12 @@ class IterMapper(Numbers):
         return self.at_most(mark.extent, reach)
 
 
+_SCALE, _LOWER = attrgetter("scale"), attrgetter("lower_factor")
+
+
 def _key(unit: Sequence[IterSplitExpr]) -> Any:
-    return tuple(
-        (id(d.source), _plain(d.lower_factor), _plain(d.extent), _plain(d.scale)) for d in unit
-    )
-
-
-def _plain(n: Number) -> Any:
-    return n if isinstance(n, int) else id(n)
+    """Which digits these are. (Nodes are compared by identity.)"""
+    return tuple([(id(d.source), *d[1:]) for d in unit])
 
 
 class IterMapResult(NamedTuple):

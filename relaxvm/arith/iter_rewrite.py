@@ -21,9 +21,9 @@ from ..ir import (
     const,
     walk,
 )
+from .affine import as_number
 from .analyzer import Analyzer
 from .iter_map import IterMapper, IterMark, IterSplitExpr, IterSumExpr, detect_iter_map, ranges_of
-from .number import as_number
 from .poly import Poly
 from .tree import conjuncts
 

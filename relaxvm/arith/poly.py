@@ -105,7 +105,8 @@ class Poly:
         zero.
         """
         half, modulus = 1 << (dtype.bits - 1), 1 << dtype.bits
-        if all(-half <= c < half for c in self.terms.values()):
+        values = self.terms.values()
+        if not values or (-half <= min(values) and max(values) < half):
             return self
         terms = {}
         for monomial, c in self.terms.items():

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping
 from typing import Any
 
-from ..ir import EQ, GE, GT, LE, LT, NE, Add, And, Let, PrimExpr, Sub
+from ..ir import EQ, GE, GT, LE, LT, NE, Add, And, BinaryExpr, IntImm, Let, PrimExpr, Sub, Var
 
 # a OP b is not (a NEGATED[OP] b), and is (b SWAPPED[OP] a)
 NEGATED: dict[type, type] = {EQ: NE, NE: EQ, LT: GE, GE: LT, LE: GT, GT: LE}
@@ -17,45 +17,52 @@ def is_scalar_int(e: PrimExpr) -> bool:
     return e.dtype.is_int and e.dtype.lanes == 1
 
 
-def summands(e: PrimExpr) -> Iterator[tuple[PrimExpr, int]]:
+def summands(e: PrimExpr) -> list[tuple[PrimExpr, int]]:
     """The leaves of a tree of Add and Sub, with their signs, left to right."""
+    leaves: list[tuple[PrimExpr, int]] = []
     stack = [(e, 1)]
     while stack:
         n, sign = stack.pop()
-        if isinstance(n, Add):
-            stack.append((n.b, sign))
-            stack.append((n.a, sign))
-        elif isinstance(n, Sub):
-            stack.append((n.b, -sign))
+        if isinstance(n, (Add, Sub)):
+            stack.append((n.b, sign if type(n) is Add else -sign))
             stack.append((n.a, sign))
         else:
-            yield n, sign
+            leaves.append((n, sign))
+    return leaves
 
 
 def parts_of(e: PrimExpr) -> list[PrimExpr]:
     """What must be simplified before `e`: its children, or the leaves of the sum that it is."""
-    if isinstance(e, (Add, Sub)) and is_scalar_int(e):
-        return [leaf for leaf, _ in summands(e)]
+    if isinstance(e, BinaryExpr):
+        if isinstance(e, (Add, Sub)) and e.dtype.is_int and e.dtype.lanes == 1:
+            return [leaf for leaf, _ in summands(e)]
+        return [e.a, e.b]
     if isinstance(e, Let):
         return [e.value, e.body]  # where a variable is bound it stays a variable
     return [c for c in e._children_() if isinstance(c, PrimExpr)]
 
 
-def scalar_post_order(root: PrimExpr, done: dict[int, Any]) -> Iterator[PrimExpr]:
-    stack: list[tuple[PrimExpr, bool]] = [(root, False)]
+def scalar_post_order(root: PrimExpr, done: Mapping[int, Any]) -> list[PrimExpr]:
+    """The expressions in `root` whose ids are not in `done`, operands first, each once."""
+    order: list[PrimExpr] = []
+    seen: set[int] = set()
+    stack: list[tuple[Any, bool]] = [(root, False)]
     while stack:
         n, ready = stack.pop()
-        if id(n) in done:
+        if ready or id(n) in seen or id(n) in done:
+            if ready:
+                order.append(n)
             continue
-        if ready:
-            yield n
+        seen.add(id(n))
+        if type(n) is Var or type(n) is IntImm:
+            order.append(n)
             continue
-        below = [(c, False) for c in n._children_() if isinstance(c, PrimExpr)]
-        if below:
-            stack.append((n, True))
-            stack.extend(below)
+        stack.append((n, True))
+        if isinstance(n, BinaryExpr):
+            stack += ((n.a, False), (n.b, False))
         else:
-            yield n
+            stack += [(c, False) for c in n._children_() if isinstance(c, PrimExpr)]
+    return order
 
 
 def conjuncts(e: PrimExpr, joined: type = And) -> list[PrimExpr]:

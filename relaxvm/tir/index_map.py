@@ -276,10 +276,10 @@ class IndexMap(Node):
         out: list[PrimExpr] = []
         for e in plain.final_indices:
             total = mapper.sum_of(e)
-            top = None if total is None else _top(mapper, total)
-            if top is None:
+            ends = None if total is None else mapper.ends(total)
+            if ends is None:
                 raise IndexMapError(f"index_map: the greatest value of {e} is not known")
-            size = mapper.add(top, 1)
+            size = mapper.add(ends[1], 1)
             out.append(const(size, e.dtype) if isinstance(size, int) else cast(e.dtype, size))
         return tuple(out)
 
@@ -717,15 +717,6 @@ def _offsets(exprs: Sequence[PrimExpr], variables: Sequence[Var]) -> dict[Var, i
                 if isinstance(v, Var) and isinstance(added, int):
                     offsets.setdefault(v, set()).add(added)
     return {v: min(f) for v, f in offsets.items() if v in variables and len(f) == 1 and min(f) > 0}
-
-
-def _top(mapper: IterMapper, total: IterSumExpr) -> Any:
-    top = total.base
-    for t in total.args:
-        if not mapper.at_most(0, t.scale):
-            return None
-        top = mapper.add(top, mapper.mul(t.scale, mapper.sub(t.extent, 1)))
-    return top
 
 
 def _take(mapper: IterMapper, pieces: Any, value: PrimExpr, total: IterSumExpr) -> None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...arith import Analyzer
+from ...arith import Analyzer, Ends, Interval, interval_of
 from ...base import TIRError
-from ...ir import INTRINSICS, Call, Let, Range, Var, cast, const
+from ...ir import INTRINSICS, Call, Let, Max, Min, Range, Var, cast, const
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -32,7 +32,6 @@ from ..stmt import (
     SeqStmt,
     While,
 )
-from .intervals import Interval, greatest, interval_of, least
 from .scope import post_order_expr
 
 
@@ -80,7 +79,8 @@ class _Box:
             if old is None or new is None:
                 self.axes[k] = None
             elif old != new:
-                self.axes[k] = least(old[0], new[0], analyzer), greatest(old[1], new[1], analyzer)
+                ends = Ends(analyzer).extreme
+                self.axes[k] = ends(Min, old[0], new[0]), ends(Max, old[1], new[1])
 
     def region(self, analyzer: Analyzer) -> BufferRegion:
         ranges = []
@@ -174,8 +174,9 @@ class _Finder:
         low, high = self.analyzer.simplify(interval[0]), self.analyzer.simplify(interval[1])
         if guarded:
             # What is executed is in bounds, so a guarded access may be cut to them.
-            low = greatest(low, const(0, low.dtype), self.analyzer)
-            high = least(high, cast(high.dtype, extent) - 1, self.analyzer)
+            ends = Ends(self.analyzer).extreme
+            low = ends(Max, low, const(0, low.dtype))
+            high = ends(Min, high, cast(high.dtype, extent) - 1)
         return low, high
 
     def _add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer
+from ...arith import Analyzer, Interval, interval_of
 from ...base import VerifyError
 from ...ir import (
     INTRINSICS,
@@ -22,7 +22,6 @@ from ...ir import (
 )
 from ...ir.transform import prim_func_pass
 from ..stmt import BlockRealize, Buffer, BufferLoad, BufferStore, For, IfThenElse, PrimFunc
-from .intervals import Interval, interval_of
 from .scope import Place, ScopeWalker, operands, post_order_expr
 
 

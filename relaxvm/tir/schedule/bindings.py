@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith import IterMapper, IterSumExpr, Number, conjuncts, number_of
+from ...arith import IterMapper, IterSumExpr, Number, Numbers, conjuncts, number_of
 from ...ir import IntImm, PrimExpr, Var, const
 from ..stmt import Block, BlockRealize, For, SeqStmt, Stmt
-from .boxes import Box, independent, mapper_of, may_be_empty
+from .boxes import Box, mapper_of, may_be_empty
 from .facts import Facts
 from .state import State, free_variables
 
@@ -200,7 +200,7 @@ def covers_domain(
     idle = may_be_empty(mapper, realize, loops)
     if idle is not None:
         return f"loop {idle.loop_var.name} around it may have no iterations"
-    if not independent(mapper, sums):
+    if not mapper.independent(sums):
         return "its axes do not take all combinations of their values"
     return ""
 
@@ -223,25 +223,19 @@ def covers(state: State, writer: Facts, written: Box, whole: Any, read: Box, buf
         return "it is written under a condition"
     if not written.exact:
         return "not every element of the region is shown to be written"
+    numbers = Numbers(state.analyzer)
     for k, (w, r) in enumerate(zip(written.axes, read.axes)):
         size = number_of(buffer.shape[k])
-        mapper = IterMapper({}, state.analyzer)
         full_range = (const(0, buffer.shape[k].dtype), size)
         clip = full_range if whole is None or whole.axes[k] is None else whole.axes[k]
-        if not _inside(mapper, full_range, clip) and (r is None or not _inside(mapper, r, clip)):
+        if not numbers.inside(full_range, clip) and (r is None or not numbers.inside(r, clip)):
             return f"dimension {k} is read beyond what is ever written"
         if w is None:
             return f"what is written along dimension {k} is not known"
-        if _inside(mapper, full_range, w):
+        if numbers.inside(full_range, w):
             continue
         if r is None:
             return f"what is read along dimension {k} is not known"
-        if not _inside(mapper, r, w):
+        if not numbers.inside(r, w):
             return f"along dimension {k} more is read than was written"
     return ""
-
-
-def _inside(mapper: IterMapper, inner: Any, outer: Any) -> bool:
-    (a, n), (b, m) = inner, outer
-    first = 0 if a is b else mapper.sub(number_of(a), number_of(b))
-    return mapper.at_most(0, first) and mapper.at_most(mapper.add(first, n), m)

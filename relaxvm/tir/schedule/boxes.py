@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...arith import IterMapper, IterSumExpr, Number, number_of
-from ...ir import IntImm, PrimExpr, Var, cast, const, substitute
-from ..analysis.intervals import interval_of
+from ...arith import IterMapper, IterSumExpr, Span, as_number, interval_of, number_of
+from ...ir import IntImm, PrimExpr, Var, cast, substitute
 from ..stmt import BlockRealize, Buffer, For
 from .state import State, free_variables
 
@@ -34,7 +33,7 @@ class Box(NamedTuple):
     exact  whether every element of the box is touched
     """
 
-    axes: tuple[tuple[PrimExpr, Number] | None, ...]
+    axes: tuple[Span | None, ...]
     exact: bool
 
 
@@ -64,36 +63,6 @@ def may_be_empty(mapper: IterMapper, realize: BlockRealize, loops: Sequence[For]
     return None
 
 
-def independent(mapper: IterMapper, sums: Sequence[IterSumExpr]) -> bool:
-    """Whether the sums take all combinations of their values: no digit is used twice, and the
-    digits of a mark are cut without a rest.
-    """
-    used: dict[int, list[Any]] = {}
-    for total in sums:
-        for d in mapper.digits(total) or ():
-            used.setdefault(id(d.source), []).append(d)
-    for digits in used.values():
-        if len(digits) == 1:
-            continue
-        reach: Number = 1
-        left = list(digits)
-        while left:
-            following = next((d for d in left if mapper.equal(d.lower_factor, reach)), None)
-            if following is None:
-                return False
-            left.remove(following)
-            reach = mapper.mul(reach, following.extent)
-        if not mapper.at_most(reach, digits[0].source.extent):
-            return False
-    # A variable met on its own and inside a joined mark would move both.
-    owner: dict[Any, int] = {}
-    for key, digits in used.items():
-        for v in mapper.mark_variables(digits[0].source):
-            if owner.setdefault(v, key) != key:
-                return False
-    return True
-
-
 def bound_box(realize: BlockRealize, access: Access) -> tuple[tuple[PrimExpr, Any], ...]:
     """A box over the axes as one over the loops."""
     values = {
@@ -117,7 +86,7 @@ def region_while(
     constrained  whether to use the block's predicate; without it, the box is one around that
     """
     mapper = mapper_of(state, realize, loops, constrained)
-    axes: list[tuple[PrimExpr, Number] | None] = []
+    axes: list[Span | None] = []
     sums: list[IterSumExpr] = []
     exact = True
     moving = {f.loop_var for f in loops}
@@ -128,21 +97,18 @@ def region_while(
         # An extent that the loops change is no number to them.
         steady = isinstance(extent, int) or not free_variables(extent) & moving
         total = mapper.sum_of(low) if steady else None
-        interval = _sum_interval(mapper, total, extent, low.dtype) if total is not None else None
-        if interval is None:
+        span = None if total is None else mapper.span(total, number_of(extent))
+        if total is None or span is None:
             exact = False
             axes.append(_general(state, low, extent, loops, moving))
             continue
-        assert total is not None
-        axes.append(interval)
+        axes.append((as_number(span[0], low.dtype), span[1]))
         sums.append(total)
-        inner = IterSumExpr(total.args, 0)
-        if total.args:
-            dense = mapper.dense_extent(inner)
-            if dense is None and not _fills_gaps(mapper, inner, extent):
-                exact = False
+        # An extent that is a size may be 0.
+        dense = (mapper.dense_extent(total, width) for width in (1, number_of(extent)))
+        exact = exact and (not total.args or any(d is not None for d in dense))
     exact = exact and may_be_empty(mapper, realize, loops) is None
-    return Box(tuple(axes), exact and independent(mapper, sums))
+    return Box(tuple(axes), exact and mapper.independent(sums))
 
 
 def _single_values(state: State, realize: BlockRealize) -> dict[Var, PrimExpr]:
@@ -152,50 +118,9 @@ def _single_values(state: State, realize: BlockRealize) -> dict[Var, PrimExpr]:
     return {f.loop_var: f.min for f in state.loops_above(realize) if number_of(f.extent) == 1}
 
 
-def _fills_gaps(mapper: IterMapper, total: IterSumExpr, extent: Number) -> bool:
-    """Whether steps of the least scale are no larger than the box itself."""
-    digits = mapper.digits(total)
-    if not digits:
-        return False
-    reach = extent
-    for d in digits:
-        if not mapper.at_most(d.scale, reach):
-            return False
-        reach = mapper.add(reach, mapper.mul(d.scale, mapper.sub(d.extent, 1)))
-    return True
-
-
-def _sum_interval(
-    mapper: IterMapper, total: IterSumExpr, extent: Any, dtype: Any
-) -> tuple[PrimExpr, Number] | None:
-    base: Number = total.base
-    reach: Number = number_of(extent)
-    terms = list(total.args)
-    if any(isinstance(t.scale, int) and t.scale < 0 for t in terms):
-        for t in terms:
-            if not isinstance(t.scale, int):
-                return None
-            if t.scale < 0:
-                span = mapper.mul(t.scale, mapper.sub(t.extent, 1))
-                base = mapper.add(base, span)
-                reach = mapper.sub(reach, span)
-            else:
-                reach = mapper.add(reach, mapper.mul(t.scale, mapper.sub(t.extent, 1)))
-    else:
-        digits = mapper.digits(total)
-        if digits is None:
-            return None
-        for t in digits:
-            if not mapper.at_most(0, t.scale):
-                return None
-            reach = mapper.add(reach, mapper.mul(t.scale, mapper.sub(t.extent, 1)))
-    low = const(base, dtype) if isinstance(base, int) else cast(dtype, base)
-    return low, reach
-
-
 def _general(
     state: State, low: PrimExpr, extent: Any, loops: Sequence[For], moving: set[Var]
-) -> tuple[PrimExpr, Number] | None:
+) -> Span | None:
     known = {}
     for f in loops:
         known[f.loop_var] = (f.min, f.min + f.extent - 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith import IterMapper, number_of
+from ...arith import Numbers, number_of
 from ...ir import Add, PointerType, PrimExpr, PrimType, Range, Var, binary, cast, const
 from ..stmt import (
     Block,
@@ -83,7 +83,7 @@ def _region(state: State, users: Sequence[tuple[BlockRealize, Any]], inside: Stm
 def _spans(state: State, buffer: Buffer, box: Box | None) -> list[tuple[PrimExpr, Any] | None]:
     """Along each dimension (low, extent), or None: all of it."""
     out: list[Any] = []
-    m = IterMapper({}, state.analyzer)
+    m = Numbers(state.analyzer)
     for k, size in enumerate(buffer.shape):
         span = box.axes[k] if box is not None else None
         whole = number_of(size)
@@ -127,7 +127,7 @@ def _placed(
         return nest, block
     lows: list[Any] = []
     extents: list[Any] = []
-    m = IterMapper({}, state.analyzer)
+    m = Numbers(state.analyzer)
     for size, s in zip(sizes, spans):
         inside = s is not None and (
             written
@@ -358,27 +358,23 @@ def cache_write(
 
 def _apart(state: State, box: Box, other: BlockRealize, buffer: Buffer, place: Stmt) -> bool:
     """Whether another block writes no element of `box`, as long as the loops in `place` run."""
-    m = IterMapper({}, state.analyzer)
+    m = Numbers(state.analyzer)
     for access in facts_of(state, other.block).writes:
         if access.buffer.data is not buffer.data:
             continue
         theirs = _region(state, [(other, access)], place)
         if theirs is None or not any(
-            a is not None and b is not None and (_ends_before(m, a, b) or _ends_before(m, b, a))
+            a is not None and b is not None and (m.before(a, b) or m.before(b, a))
             for a, b in zip(box.axes, theirs.axes)
         ):
             return False
     return True
 
 
-def _ends_before(m: IterMapper, a: tuple[PrimExpr, Any], b: tuple[PrimExpr, Any]) -> bool:
-    return m.at_most(m.add(number_of(a[0]), a[1]), number_of(b[0]))
-
-
 def _check_inside(state: State, buffer: Buffer, box: Box, name: str, block: Block) -> None:
     """A region that is copied back must be what was written: constant where loops are around."""
     for k, (size, span) in enumerate(zip(buffer.shape, box.axes)):
-        m = IterMapper({}, state.analyzer)
+        m = Numbers(state.analyzer)
         assert span is not None
         if not isinstance(span[1], int) and not m.equal(span[1], number_of(size)):
             refuse(

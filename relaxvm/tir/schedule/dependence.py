@@ -7,9 +7,8 @@ loop, it has written itself before. Then iterations may run in any order.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
-from ...arith import IterMapper, number_of
+from ...arith import IterMapper, Numbers, number_of
 from ...ir import IntImm, Node, Var, as_expr, const, descend, walk
 from ..stmt import (
     Block,
@@ -150,7 +149,7 @@ def _has_parts(
     first: Box | None = None
     same: set[int] = set()
     accesses: list[Access] = []
-    mapper = IterMapper({}, state.analyzer)
+    numbers = Numbers(state.analyzer)
     for r, facts in users:
         around = [*([body] if isinstance(body, For) else []), *loops_between(state, r, body)]
         for a in (*facts.reads, *facts.writes):
@@ -163,7 +162,7 @@ def _has_parts(
             box = region_while(state, whole, a, around)
             if first is None:
                 first, same = box, {k for k, axis in enumerate(box.axes) if axis is not None}
-            same = {k for k in same if _is_same_axis(mapper, box.axes[k], first.axes[k])}
+            same = {k for k in same if numbers.same(box.axes[k], first.axes[k])}
     if first is None:
         return False
     iters = iters_of([*state.loops_above(users[0][0]), *outer])
@@ -175,10 +174,6 @@ def _has_parts(
         places.append(low + inside)
     told_apart = IterMapper(iters, state.analyzer).determined(places)
     return all(f.loop_var in told_apart or number_of(f.extent) == 1 for f in outer)
-
-
-def _is_same_axis(mapper: IterMapper, a: Any, b: Any) -> bool:
-    return a is not None and b is not None and a[0] is b[0] and mapper.equal(a[1], b[1])
 
 
 def _check_buffer(

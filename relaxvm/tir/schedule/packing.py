@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from ...arith import Analyzer, stride
 from ...base import DataType
 from ...ir import (
     LT,
@@ -33,7 +34,7 @@ from .places import add_allocation, insert_after, insert_before, nest_of
 from .primitive import BLOCK, list_of, primitive
 from .reducer import match_reducer
 from .regions import with_regions
-from .state import State, addends, free_variables, refuse
+from .state import State, free_variables, refuse
 
 
 class Factor(NamedTuple):
@@ -53,17 +54,12 @@ class Factor(NamedTuple):
         dims = [k for k, e in enumerate(self.load.indices) if axis in free_variables(e)]
         if len(dims) != 1:
             return None
-        return dims[0] if _steps_by_one(self.load.indices[dims[0]], axis) else None
+        return dims[0] if stride(self.load.indices[dims[0]], axis) == 1 else None
 
     def is_alone(self, axis: Var) -> bool:
         """Whether one index is the axis itself."""
         k = self.dimension(axis)
         return k is not None and self.load.indices[k] is axis
-
-
-def _steps_by_one(index: PrimExpr, axis: Var) -> bool:
-    moving = [e for e in addends(index) if axis in free_variables(e)]
-    return len(moving) == 1 and moving[0] is axis
 
 
 def factors_of(block: Block) -> tuple[Factor, Factor] | None:
@@ -276,9 +272,10 @@ def _has_room(f: Factor, to: DataType) -> bool:
     """Whether `to` holds every sum of an element and the offset, which moves with axes that are
     indices of the factor by themselves.
     """
-    source, span = f.load.dtype, None if f.offset is None else _range_of(f.offset)
-    if f.offset is None or span is None or not (source.is_int and to.is_int):
+    source = f.load.dtype
+    if f.offset is None or not (source.is_int and to.is_int):
         return False
+    span = Analyzer(wrap=True).const_int_bound(f.offset)
     fits = to.min_value <= source.min_value + span[0] and source.max_value + span[1] <= to.max_value
     return fits and all(f.is_alone(v) for v in _axes_in(f.offset))
 
@@ -287,20 +284,6 @@ def _axes_in(e: PrimExpr) -> set[Var]:
     """The variables that index what an expression loads."""
     loads = [n for n in walk(e) if isinstance(n, BufferLoad)]
     return {v for n in loads for i in n.indices for v in free_variables(i)}
-
-
-def _range_of(e: PrimExpr) -> tuple[int, int] | None:
-    """The least and the greatest value of an offset as its dtypes tell."""
-    if isinstance(e, IntImm):
-        return int(e.value), int(e.value)
-    if isinstance(e, (Add, Sub)):
-        a, b = _range_of(e.a), _range_of(e.b)
-        if a is None or b is None:
-            return None
-        return (a[0] + b[0], a[1] + b[1]) if isinstance(e, Add) else (a[0] - b[1], a[1] - b[0])
-    if isinstance(e, Cast) and e.value.dtype.is_int and e.value.dtype.bits <= 16:
-        return int(e.value.dtype.min_value), int(e.value.dtype.max_value)
-    return None
 
 
 def _check_offsets(plan: _Plan) -> None:

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from ...arith import number_of
+from ...arith import interval_of, number_of
 from ...ir import (
     INTRINSICS,
     LT,
@@ -30,7 +30,6 @@ from ...ir import (
     substitute,
     walk,
 )
-from ..analysis.intervals import interval_of
 from ..copies import fresh_copy
 from ..op import if_then_else
 from ..stmt import (

@@ -29,7 +29,6 @@ from .places import add_allocation
 from .primitive import BLOCK, LOOP, primitive
 from .reducer import Reducer, match_reducer
 from .regions import with_regions
-from .spans import top_of
 from .state import State, free_variables, loads_of, refuse
 
 
@@ -128,8 +127,9 @@ def _beyond(
         if axis.iter_type != kind or axis.dom is None:
             continue
         end = mapper.add(number_of(axis.dom.min), number_of(axis.dom.extent))
-        top = top_of(mapper, value)
-        if top is not None and mapper.at_most(mapper.add(top, 1), end):
+        total = mapper.sum_of(value)
+        ends = None if total is None else mapper.ends(total)
+        if ends is not None and mapper.at_most(mapper.add(ends[1], 1), end):
             continue
         limit = const(end, axis.var.dtype) if isinstance(end, int) else cast(axis.var.dtype, end)
         condition = LT(substitute(value, values), limit)

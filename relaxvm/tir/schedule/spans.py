@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...arith import IterMapper, Number, number_of
+from ...arith import IterMapper, Number, Numbers, as_number, number_of
 from ...ir import GE, LT, Add, And, FloorDiv, IntImm, Mul, PrimExpr, Sub, Var, binary, cast, const
 from ..stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
 from .boxes import Access, Box, iters_of
@@ -27,7 +27,7 @@ def _axis_span(
     size: Any,
     axis: Var,
     need: tuple[PrimExpr, Number],
-    m: IterMapper,
+    m: Numbers,
     others: dict[Var, Number],
 ) -> Span | None:
     """The values of `axis` for which ``index .. index + size`` meets the range `need`; None if the
@@ -75,7 +75,7 @@ def spans_for(
 ) -> dict[Var, Span]:
     """For each axis the smallest span that the constraints (access, box of it) give."""
     spans: dict[Var, Span] = {}
-    m = IterMapper({}, state.analyzer)
+    m = Numbers(state.analyzer)
     for access, box in constraints:
         for (index, size), need in zip(access.box, box.axes):
             if need is None or (isinstance(need[1], int) and need[1] <= 0):
@@ -94,58 +94,11 @@ def spans_for(
 
 def union(state: State, a: Box, b: Box) -> Box:
     """The least box around both."""
-    m = IterMapper({}, state.analyzer)
-    axes: list[Any] = []
-    for x, y in zip(a.axes, b.axes):
-        if x is None or y is None:
-            axes.append(None)
-            continue
-        gap = 0 if x[0] is y[0] else m.sub(number_of(y[0]), number_of(x[0]))
-        if not isinstance(gap, int):
-            axes.append(None)
-        elif gap >= 0:
-            axes.append((x[0], _longer(m, x[1], m.add(y[1], gap))))
-        else:
-            axes.append((y[0], _longer(m, y[1], m.add(x[1], -gap))))
-        if axes[-1] is not None and axes[-1][1] is None:
-            axes[-1] = None
+    axes = map(Numbers(state.analyzer).hull, a.axes, b.axes)
     return Box(tuple(axes), a.exact and b.exact)
 
 
-def _longer(m: IterMapper, a: Number, b: Number) -> Number | None:
-    if m.at_most(a, b):
-        return b
-    return a if m.at_most(b, a) else None
-
-
 # -- the new loops ---------------------------------------------------------------------------------
-
-
-def top_of(m: IterMapper, value: PrimExpr) -> Number | None:
-    """The greatest value of a sum of the loops around."""
-    total = m.sum_of(value)
-    if total is None:
-        return None
-    top = total.base
-    for t in total.args:
-        if not isinstance(t.scale, int):
-            return None
-        if t.scale > 0:
-            top = m.add(top, m.mul(t.scale, m.sub(t.extent, 1)))
-    return top
-
-
-def _bottom(m: IterMapper, value: PrimExpr) -> Number | None:
-    total = m.sum_of(value)
-    if total is None:
-        return None
-    low = total.base
-    for t in total.args:
-        if not isinstance(t.scale, int):
-            return None
-        if t.scale < 0:
-            low = m.add(low, m.mul(t.scale, m.sub(t.extent, 1)))
-    return low
 
 
 def new_realize(
@@ -170,11 +123,11 @@ def new_realize(
             low = state.analyzer.simplify(span.low)
             value, var = _value(a.var, low, span.extent, len(loops), preserve_unit_loops)
             end = m.add(number_of(first), extent)
-            top = top_of(m, low)
-            if top is None or not m.at_most(m.add(top, span.extent), end):
-                conditions.append(LT(value, cast(a.var.dtype, _expr(end, a.var.dtype))))
-            bottom = _bottom(m, low)
-            if bottom is None or not m.at_most(number_of(first), bottom):
+            total = m.sum_of(low)
+            ends = None if total is None else m.ends(total)
+            if ends is None or not m.at_most(m.add(ends[1], span.extent), end):
+                conditions.append(LT(value, cast(a.var.dtype, as_number(end, a.var.dtype))))
+            if ends is None or not m.at_most(number_of(first), ends[0]):
                 conditions.append(GE(value, first))
             extent = span.extent
         else:
@@ -182,7 +135,7 @@ def new_realize(
         values.append(value)
         if var is not None:
             zero = const(0, var.dtype)
-            loops.append(For(var, zero, _expr(extent, var.dtype), ForKind.SERIAL, _HOLE))
+            loops.append(For(var, zero, as_number(extent, var.dtype), ForKind.SERIAL, _HOLE))
     predicate: PrimExpr = const(True)
     for c in conditions:
         predicate = c if isinstance(predicate, IntImm) else And(predicate, c)
@@ -198,11 +151,7 @@ def new_realize(
 _HOLE = SeqStmt(())
 
 
-def _expr(n: Number, dtype: Any) -> PrimExpr:
-    return const(n, dtype) if isinstance(n, int) else cast(dtype, n)
-
-
-def _usable(state: State, m: IterMapper, span: Span, whole: Number, outside: set[Var]) -> bool:
+def _usable(state: State, m: Numbers, span: Span, whole: Number, outside: set[Var]) -> bool:
     """Whether a span is smaller than the domain and its extent is fixed outside of the loops."""
     if m.at_most(whole, span.extent):
         return False

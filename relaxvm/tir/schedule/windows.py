@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ...arith import conjuncts
+from ...arith import conjuncts, interval_of, linear_in
 from ...ir import (
     GE,
     GT,
@@ -26,10 +26,8 @@ from ...ir import (
     walk,
 )
 from ...ir.walk import transform
-from ..analysis.intervals import interval_of
 from ..op import if_then_else
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, seq
-from ..transform import linear_in
 from .bindings import loop_uses, runs_everywhere
 from .cache import new_buffer
 from .facts import BlockKind, facts_of

@@ -31,7 +31,6 @@ from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFun
 from .instrument_bound_checkers import InstrumentBoundCheckers as InstrumentBoundCheckers
 from .loop_partition import PARTITION_HINT as PARTITION_HINT
 from .loop_partition import LoopPartition as LoopPartition
-from .loop_partition import linear_in as linear_in
 from .lower_cross_thread_reduction import LowerCrossThreadReduction as LowerCrossThreadReduction
 from .lower_init_block import LowerInitBlock as LowerInitBlock
 from .lower_intrin import LowerIntrin as LowerIntrin

@@ -21,15 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer, conjuncts, summands
+from ...arith import Analyzer, IterMapper, IterSumExpr, as_number, conjuncts, interval_of
 from ...ir import (
     INTRINSICS,
     LT,
-    Add,
     Call,
-    Cast,
     IRModule,
-    Mul,
     PassContext,
     PrimExpr,
     Ramp,
@@ -37,17 +34,14 @@ from ...ir import (
     SizeVar,
     Sub,
     Var,
-    binary,
     cast,
     children,
     const,
     descend,
-    substitute,
     walk,
 )
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
-from ..analysis.intervals import interval_of
 from ..stmt import (
     Block,
     BlockRealize,
@@ -386,23 +380,24 @@ class _Prover:
         extents = {f.loop_var: f.extent for f in nest}
         if any(v in extents for f in nest for e in (f.min, f.extent) for v in walk(e)):
             return None
-        from_zero = {f.loop_var: f.loop_var + f.min for f in nest if constant(f.min) != 0}
-        used: set[Var] = set()
+        mapper = IterMapper({f.loop_var: (f.min, f.extent) for f in nest}, self.analyzer)
+        totals: list[IterSumExpr] = []
         lows: list[PrimExpr] = []
         sizes: list[PrimExpr] = []
         for index, whole in zip(indices, shape):
-            index = substitute(index, from_zero) if from_zero else index
-            mixed = _mixed_radix(self.analyzer.simplify(index), extents, index.dtype)
-            if mixed is None or used & set(mixed[2]):
+            total = mapper.sum_of(self.analyzer.simplify(index))
+            count = None if total is None else mapper.dense_extent(total)
+            if total is None or count is None:
                 return None
-            used.update(mixed[2])
-            low, size = self.analyzer.simplify(mixed[0]), self.analyzer.simplify(mixed[1])
+            totals.append(total)
+            low = self.analyzer.simplify(as_number(total.base, index.dtype))
+            size = self.analyzer.simplify(as_number(count, index.dtype))
             covers = constant(low) == 0 and self.analyzer.can_prove(size >= cast(size.dtype, whole))
             if covers and self.is_strict:
                 size = whole  # what is behind the end is not written
             lows.append(low)
             sizes.append(size)
-        return _Box(tuple(lows), tuple(sizes))
+        return _Box(tuple(lows), tuple(sizes)) if mapper.independent(totals) else None
 
     def _inside(self, access: _Access, loop: Stmt, box: _Box, shape: tuple[PrimExpr, ...]) -> bool:
         known: dict[Any, Any] = {}
@@ -456,38 +451,6 @@ def _shares_nest(first: _Access, accesses: list[_Access], nest: list[For]) -> bo
 
 def _same(a: _Access, b: _Access) -> bool:
     return all(i is j for i, j in zip(a.indices, b.indices))
-
-
-def _mixed_radix(
-    index: PrimExpr, extents: dict[Var, PrimExpr], dtype: Any
-) -> tuple[PrimExpr, PrimExpr, list[Var]] | None:
-    """(low, size, loop variables) of an index that takes each of `size` values from `low` on.
-
-    The variables have factors 1, e1, e1 * e2 ... of each other's extents: ``j * 16 + k`` with k
-    below 16.
-    """
-    low: PrimExpr = const(0, dtype)
-    terms: list[tuple[Var, int]] = []
-    for e, sign in reversed([*summands(index)]):
-        if not _mentions(e, extents):
-            low = binary(Add if sign > 0 else Sub, low, cast(dtype, e))
-            continue
-        inner, step = (e.a, constant(e.b)) if isinstance(e, Mul) else (e, 1)
-        if isinstance(inner, Cast):
-            inner = inner.value
-        if sign < 0 or step is None or step < 1:
-            return None
-        if not isinstance(inner, Var) or inner not in extents:
-            return None
-        terms.append((inner, step))
-    terms.sort(key=lambda t: (t[1], constant(extents[t[0]]) != 1))
-    size: PrimExpr = const(1, dtype)
-    for var, step in terms:
-        if constant(size) != step:
-            return None
-        extent = cast(dtype, extents[var])
-        size = binary(Mul, size, extent)
-    return low, size, [v for v, _ in terms]
 
 
 def _mentions_any(e: PrimExpr, scope: _Scope) -> bool:

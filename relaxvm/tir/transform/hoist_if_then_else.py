@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer, conjuncts
+from ...arith import Analyzer, conjuncts, linear_in
 from ...base import TIRError
 from ...ir import (
     GE,
@@ -52,7 +52,6 @@ from ..copies import renew
 from ..op import if_then_else
 from ..stmt import BufferStore, For, ForKind, IfThenElse, PrimFunc, Stmt, seq
 from .hoist_expression import HoistedConditionals, HoistedLetBindings, hoisted
-from .loop_partition import linear_in
 from .rewriter import ScopedRewriter, Steps, is_plain
 
 register_config(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer, conjuncts, summands
+from ...arith import Analyzer, Domains, conjuncts, interval_of, linear_in
 from ...ir import (
     GE,
     GT,
@@ -32,7 +32,6 @@ from ...ir import (
     IRModule,
     Max,
     Min,
-    Mul,
     PassContext,
     PrimExpr,
     Sub,
@@ -44,7 +43,6 @@ from ...ir import (
     walk,
 )
 from ...ir.transform import prim_func_pass, register_config
-from ..analysis.intervals import Known, interval_of
 from ..copies import fresh_copy
 from ..stmt import (
     Allocate,
@@ -185,7 +183,7 @@ def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, _Reach]:
     """The conditions on `loop` in its body, and how far they hold."""
     reaches: dict[PrimExpr, _Reach] = {}
 
-    def below(visit: tuple[Stmt, Known]) -> list[tuple[Stmt, Known]]:
+    def below(visit: tuple[Stmt, Domains]) -> list[tuple[Stmt, Domains]]:
         s, known = visit
         if isinstance(s, For):
             low = interval_of(s.min, known, analyzer)
@@ -196,7 +194,7 @@ def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, _Reach]:
             known = {**known, s.loop_var: inner}
         return [(c, known) for c in statements_below(s)]
 
-    start: tuple[Stmt, Known] = (loop.body, {})
+    start: tuple[Stmt, Domains] = (loop.body, {})
     for s, known in descend(start, below):
         if isinstance(s, IfThenElse):
             for each in conjuncts(s.condition):
@@ -206,7 +204,7 @@ def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, _Reach]:
     return reaches
 
 
-def _reach(condition: Any, var: Var, known: Known, analyzer: Analyzer) -> _Reach | None:
+def _reach(condition: Any, var: Var, known: Domains, analyzer: Analyzer) -> _Reach | None:
     """How far the condition holds; None if that is not known, or it is no bound on `var`."""
     kind = type(condition)
     if kind not in (LT, LE, GT, GE) or not condition.a.dtype.is_int:
@@ -229,26 +227,6 @@ def _reach(condition: Any, var: Var, known: Known, analyzer: Analyzer) -> _Reach
         analyzer.simplify((const(0, dtype) - rest - 1) // factor + 1) for rest in (top, low)
     )
     return _Reach(first_failing, never_again)
-
-
-def linear_in(e: PrimExpr, var: Var) -> tuple[int, PrimExpr] | None:
-    """(c, rest) with e = c * var + rest, or None."""
-    factor = 0
-    rest: PrimExpr = const(0, e.dtype)
-    for n, sign in reversed([*summands(e)]):
-        if not any(v is var for v in walk(n)):
-            rest = binary(Add if sign > 0 else Sub, rest, n)
-        elif _is_var(n, var):
-            factor += sign
-        elif isinstance(n, Mul) and _is_var(n.a, var) and isinstance(n.b, IntImm):
-            factor += sign * n.b.value
-        else:
-            return None
-    return factor, rest
-
-
-def _is_var(n: Any, var: Var) -> bool:
-    return n is var or (getattr(n, "value", None) is var and n.dtype.bits >= var.dtype.bits)
 
 
 class _Dropped(StmtRewriter):

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ...arith import Analyzer, conjuncts
+from ...arith import Analyzer, conjuncts, linear_in, stride
 from ...ir import (
     GE,
     GT,
@@ -30,7 +30,6 @@ from ...ir import (
     Call,
     Cast,
     CompareExpr,
-    IntImm,
     Intrinsic,
     IRModule,
     Let,
@@ -60,7 +59,6 @@ from ..stmt import (
     AllocateConst,
     AssertStmt,
     AttrStmt,
-    Buffer,
     BufferLoad,
     BufferStore,
     DeclBuffer,
@@ -75,7 +73,6 @@ from ..stmt import (
     While,
     seq,
 )
-from .loop_partition import linear_in
 from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
 
 MAX_VECTOR_LANES = 64
@@ -217,7 +214,7 @@ def _depends_on_order(body: Stmt, loop_var: Var) -> bool:
             return True
     for data in written:
         indices = places[data]
-        if len(indices) != 1 or _stride(next(iter(indices)), loop_var) in (None, 0):
+        if len(indices) != 1 or stride(next(iter(indices)), loop_var) in (None, 0):
             return True
     return False
 
@@ -229,45 +226,6 @@ def _is_the_same_later(call: Call, loop_var: Var) -> bool:
     return call.op.effect == "pure" or (
         call.op.effect == "check" and not any(v is loop_var for v in walk(call))
     )
-
-
-def _stride(index: PrimExpr, var: Var) -> int | None:
-    """By how much an index grows with each iteration; None if that is not a constant."""
-    if index.dtype.lanes != 1:
-        return None
-    known: dict[int, int | None] = {}
-    for e in post_order(index):
-        if e is var:
-            known[id(e)] = 1
-        elif isinstance(e, (Var, IntImm, Buffer)):
-            known[id(e)] = 0
-        elif isinstance(e, Cast) and e.dtype.is_int and e.value.dtype.is_int:
-            known[id(e)] = (
-                known[id(e.value)]
-                if e.dtype.bits >= e.value.dtype.bits
-                else _zero_or_none(known, e)
-            )
-        elif isinstance(e, (Add, Sub)):
-            a, b = known[id(e.a)], known[id(e.b)]
-            known[id(e)] = (
-                None if a is None or b is None else a + b if isinstance(e, Add) else a - b
-            )
-        elif isinstance(e, Mul):
-            a, b = known[id(e.a)], known[id(e.b)]
-            if isinstance(e.b, IntImm) and a is not None:
-                known[id(e)] = a * e.b.value
-            elif isinstance(e.a, IntImm) and b is not None:
-                known[id(e)] = b * e.a.value
-            else:
-                known[id(e)] = 0 if a == 0 and b == 0 else None
-        else:
-            known[id(e)] = _zero_or_none(known, e)
-    return known[id(index)]
-
-
-def _zero_or_none(known: dict[int, int | None], e: Any) -> int | None:
-    """0 if nothing below depends on the loop."""
-    return 0 if all(known.get(id(c), 0) == 0 for c in e._children_()) else None
 
 
 class _Lanes(StmtRewriter):

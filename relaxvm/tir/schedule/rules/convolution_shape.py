@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....arith import Analyzer
+from ....arith import Analyzer, linear_in
 from ....ir import FloorDiv, IntImm, Mul, PrimExpr, Var, walk
 from ...stmt import Block, Buffer, BufferLoad
-from ...transform import linear_in
 from ..packing import factors_of
 from ..reducer import match_reducer
 from .contraction import panel_of, variables_of, without_casts

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from ....arith import Analyzer
+from ....arith import Analyzer, linear_in
 from ....ir import IntImm, Var, walk
 from ...stmt import Block, BufferLoad, BufferStore
-from ...transform import linear_in
 from ..reducer import match_reducer
 from ..windows import guarded
 from .contraction import variables_of

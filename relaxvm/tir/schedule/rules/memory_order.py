@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ....ir import IntImm, Mul, Node, PrimExpr, Var, children, descend, walk
+from ....arith import stride
+from ....ir import IntImm, Node, PrimExpr, Var, children, descend, walk
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ..schedule import Schedule
-from ..state import addends
 from .queries import extent_of
 
 
@@ -31,17 +31,9 @@ def memory_order(load: BufferLoad, block: Block) -> dict[Var, int]:
     order: dict[Var, int] = {}
     for index in load.indices:
         inside = [v for v in walk(index) if isinstance(v, Var) and v in axes]
-        for v in sorted(inside, key=lambda v: -_step(index, v)):
+        for v in sorted(inside, key=lambda v: -(stride(index, v) or 1)):
             order[v] = len(order)
     return order
-
-
-def _step(index: PrimExpr, var: Var) -> int:
-    """The constant factor of `var` in a sum; 1 if there is none to be seen."""
-    for e in addends(index):
-        if isinstance(e, Mul) and e.a is var and isinstance(e.b, IntImm):
-            return e.b.value
-    return 1
 
 
 def is_plain(load: BufferLoad, block: Block) -> bool:

@@ -26,10 +26,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ....arith import linear_in
 from ....base import CpuModel
 from ....ir import GE, LT, Call, IntImm, Var
 from ...stmt import Block, BufferStore
-from ...transform import linear_in
 from ..reducer import match_reducer
 from ..regions import users_of
 from ..schedule import Schedule

@@ -1,13 +1,100 @@
-"""Numbers that are Python ints where they are constant, and expressions elsewhere."""
+"""Affine facts: how an index moves with a loop, and how parts of an axis lie to each other.
+
+    question                                                 answer
+    linear_in(e, v)       e as c * v + rest                  exact, or None
+    stride(index, v)      its step with v                    exact, or None
+    Numbers.equal, at_most, multiple                         certain, or no
+    Numbers.inside(a, b), before(a, b), same(a, b)           certain, or no
+    Numbers.hull(a, b)    the least part around two          exact, or None where none is told
+
+Sums over several loops, cut into digits by // and %, are those of `iter_map.IterMapper`; values
+as intervals of any expressions, `interval.interval_of`. Numbers are Python ints where they are
+constant, and expressions elsewhere.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from ..ir import Add, Cast, FloorDiv, IntImm, Mul, PrimExpr, Sub, as_expr, binary, cast, const
+from ..ir import (
+    Add,
+    Cast,
+    FloorDiv,
+    IntImm,
+    Mul,
+    PrimExpr,
+    Sub,
+    Var,
+    as_expr,
+    binary,
+    cast,
+    const,
+    walk,
+)
 from .analyzer import Analyzer
+from .tree import scalar_post_order, summands
 
 Number = int | PrimExpr
+
+Span = tuple[PrimExpr, Number]
+"""A part of an axis: from the first element on, so many."""
+
+
+def linear_in(e: PrimExpr, var: Var) -> tuple[int, PrimExpr] | None:
+    """(c, rest) with e = c * var + rest, or None. For simplified expressions."""
+    factor = 0
+    rest: PrimExpr = const(0, e.dtype)
+    for n, sign in reversed(summands(e)):
+        if not any(v is var for v in walk(n)):
+            rest = binary(Add if sign > 0 else Sub, rest, n)
+        elif _is_var(n, var):
+            factor += sign
+        elif isinstance(n, Mul) and _is_var(n.a, var) and isinstance(n.b, IntImm):
+            factor += sign * n.b.value
+        else:
+            return None
+    return factor, rest
+
+
+def _is_var(n: Any, var: Var) -> bool:
+    return n is var or (getattr(n, "value", None) is var and n.dtype.bits >= var.dtype.bits)
+
+
+def stride(index: PrimExpr, var: Var) -> int | None:
+    """By how much an index grows when `var` grows by 1; None if that is not a constant. An index
+    does not overflow: sums are looked for behind casts too.
+    """
+    steps: dict[int, int | None] = {}
+    for e in scalar_post_order(index, {}):
+        below = [steps[id(c)] for c in e._children_() if isinstance(c, PrimExpr)]
+        step: int | None = int(e is var)
+        if any(s != 0 for s in below):
+            step = None if None in below else _STEPS.get(type(e), _no_step)(e, *below)
+        steps[id(e)] = step
+    return steps[id(index)] if index.dtype.lanes == 1 else None
+
+
+def _no_step(e: PrimExpr, *below: Any) -> None:
+    return None
+
+
+def _step_of_product(e: Mul, a: int, b: int) -> int | None:
+    if isinstance(e.b, IntImm):
+        return a * e.b.value
+    return b * e.a.value if isinstance(e.a, IntImm) else None
+
+
+def _step_of_cast(e: Cast, a: int) -> int | None:
+    wider = e.dtype.is_int and e.value.dtype.is_int and e.dtype.bits >= e.value.dtype.bits
+    return a if wider else None
+
+
+_STEPS: dict[type, Any] = {
+    Add: lambda e, a, b: a + b,
+    Sub: lambda e, a, b: a - b,
+    Mul: _step_of_product,
+    Cast: _step_of_cast,
+}
 
 
 def number_of(e: Any) -> Number:
@@ -117,6 +204,33 @@ class Numbers:
         if isinstance(a, int):
             return 0 if a == 0 else None
         return self._without_factors(a, b)
+
+    def inside(self, a: Span, b: Span) -> bool:
+        """Whether all of `a` is in `b` for certain."""
+        first = 0 if a[0] is b[0] else self.sub(number_of(a[0]), number_of(b[0]))
+        return self.at_most(0, first) and self.at_most(self.add(first, a[1]), b[1])
+
+    def before(self, a: Span, b: Span) -> bool:
+        """Whether all of `a` is before `b` for certain."""
+        return self.at_most(self.add(number_of(a[0]), a[1]), number_of(b[0]))
+
+    def same(self, a: Span | None, b: Span | None) -> bool:
+        """Whether both are the same for certain."""
+        return a is not None and b is not None and a[0] is b[0] and self.equal(a[1], b[1])
+
+    def hull(self, a: Span | None, b: Span | None) -> Span | None:
+        """The least part around both; None if it is not known which of them is where."""
+        if a is None or b is None:
+            return None
+        gap = 0 if a[0] is b[0] else self.sub(number_of(b[0]), number_of(a[0]))
+        if not isinstance(gap, int):
+            return None
+        if gap < 0:
+            a, b, gap = b, a, -gap
+        end = self.add(b[1], gap)
+        if self.at_most(a[1], end):
+            return a[0], end
+        return a if self.at_most(end, a[1]) else None
 
     def _without_factors(self, a: Number, b: Number) -> Number | None:
         """A product without the factors of another. Where one of these is 0 the loops that run
