@@ -30,6 +30,7 @@ PAGES = [
     "docs/relay.md",
     "docs/schedules.md",
     "docs/targets.md",
+    "docs/tuning.md",
     *(["docs/c_target.md"] if find_compiler() else []),
 ]
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)

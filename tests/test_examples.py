@@ -15,6 +15,13 @@ def test_example_runs_and_agrees_with_numpy(name, capsys):
     assert "as numpy" in capsys.readouterr().out
 
 
+@pytest.mark.slow
+def test_a_layer_is_tuned_and_swapped(capsys):
+    program = runpy.run_path(str(EXAMPLES / "tune_and_swap.py"), run_name="example")
+    program["main"](["--trials", "4"])
+    assert "the results agree" in capsys.readouterr().out
+
+
 def test_a_transformer_with_a_cache_agrees_with_numpy_at_every_step(capsys):
     program = runpy.run_path(str(EXAMPLES / "transformer_kv_cache.py"), run_name="example")
     program["main"](["--layers", "2", "--dim", "64", "--tokens", "4"])

@@ -15,8 +15,10 @@ from ..ir import IRModule
 from ..target import Target
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule
+from ..tir.schedule.rules import as_tuned
+from ..tir.transform import with_index_dtype
 from .arg_info import entry_of
-from .database import Database, JSONDatabase, TuningRecord
+from .database import Database, JSONDatabase, key_of
 from .progress import Progress
 from .space import Space
 from .tuning import Task, tune_kernels
@@ -47,7 +49,6 @@ class TunedTIR(Schedule):
     """
 
     database: Database
-    workload: PrimFunc
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "database" not in self.__dict__:
@@ -126,11 +127,14 @@ def compile_tir(
 
 
 def _answer(database: Database, fn: PrimFunc, target: Any) -> TunedTIR:
-    record: TuningRecord | None = database.query_tuning_record(fn, Target.or_current(target))
-    start = Space(fn, target).default().schedule if record is None else record.schedule(fn)
-    answer = TunedTIR.__new__(TunedTIR)
-    answer.__dict__.update(start.copy().__dict__)
-    answer.database, answer.workload = database, fn
+    record = database.query_tuning_record(fn, Target.or_current(target))
+    best = Space(fn, target).default().schedule if record is None else record.schedule(fn)
+    # Marked as builds mark what they schedule, so that it is compiled as it was measured.
+    wide = with_index_dtype(fn, "int64")
+    start = fn if record is not None and key_of(fn) == record.workload.key else wide
+    answer = TunedTIR(IRModule({"main": as_tuned(start, start)}))
+    best.trace.apply_to_schedule(answer)
+    answer.database = database
     return answer
 
 

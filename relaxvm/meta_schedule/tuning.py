@@ -398,7 +398,7 @@ class _Run:
             took = (task.default_seconds or 0.0) / task.final.speedup
             workload = self.database.commit_workload(IRModule({"main": space.fn}))
             args = ArgInfo.from_prim_func(space.fn)
-            record = TuningRecord(best.schedule.trace, workload, [took], self.target, args)
+            record = TuningRecord.of(best.schedule, workload, [took], self.target, args)
             self.database.commit_tuning_record(record)
         self.tell("final", task, str(task.final))
 

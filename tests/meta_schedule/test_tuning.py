@@ -105,6 +105,7 @@ def test_tune_tir_as_tutorials_write_it(tmp_path):
     )  # fmt: skip
     assert isinstance(sch, relaxvm.tir.Schedule) and len(sch.trace.insts) > 0
     new = sch.mod["main"].with_attr("global_symbol", "linear0")
+    assert new.attrs["tir.is_scheduled"] and new.attrs["tir.reassociate"]
     assert relaxvm.build(relaxvm.IRModule({"linear0": new})) is not None
     found = ms.tir_integration.compile_tir(sch, mod, "llvm --num-cores=1")
     assert (found is None) == (sch.query_tuning_record(mod["main"]) is None)
