@@ -8,9 +8,23 @@ import numpy as np
 
 from relaxvm import te, tir
 from relaxvm.base import CpuModel
+from relaxvm.tir.schedule.rules import View, convolution, convolution_channels
 
 AVX2 = CpuModel(vector_bits=256, vector_registers=16, fma=True)
 AVX512 = dataclasses.replace(AVX2, vector_bits=512, vector_registers=32)
+
+
+def tiled(fn, cpu):
+    """`fn` with the default plan for its convolution alone carried out; None if there is none."""
+    sch = tir.Schedule(fn, error_render_level="fast")
+    blocks = [View(sch, rv) for rv in sch.get_child_blocks(sch.get_block("root"))]
+    (view,) = (v for v in blocks if v.convolution is not None)
+    classes = convolution_channels.AlongChannels, convolution.AlongPixels, convolution.AlongWidth
+    plan = next((p for c in classes if (p := c.choose(view, cpu)) is not None), None)
+    if plan is None:
+        return None
+    tir.schedule.apply_plan(sch, view.rv, plan)
+    return next(iter(sch.mod.functions.values()))
 
 
 @dataclasses.dataclass(frozen=True)

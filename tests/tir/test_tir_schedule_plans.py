@@ -374,7 +374,7 @@ def test_random_plans_are_refused_or_right(seed):
 
 
 def test_every_class_of_plans_is_in_the_table_of_planners():
-    classes = {p for planners in (*PLANNERS.values(), default.GROUP_PLANNERS) for p in planners}
+    classes = {p for planners in (*PLANNERS.values(), *default.GROUP_PLANNERS) for p in planners}
     assert classes == set(PLANS.values())
     assert set(PLANNERS) == set(Kind)
 

@@ -7,7 +7,7 @@ import random
 
 import numpy as np
 import pytest
-from conv_helpers import AVX2, AVX512, Case
+from conv_helpers import AVX2, AVX512, Case, tiled
 
 import relaxvm as tvm
 from relaxvm import te
@@ -15,7 +15,6 @@ from relaxvm.base import CpuModel
 from relaxvm.ir import IRModule, walk
 from relaxvm.tir import For, ForKind, Schedule, interpret
 from relaxvm.tir.schedule.rules import schedule_function
-from relaxvm.tir.schedule.rules.convolution import schedule_convolutions
 from relaxvm.tir.schedule.rules.convolution_shape import block_of, match_convolution, tile_of
 from relaxvm.tir.transform import LOWER_TIR, VectorizeLoop
 
@@ -40,9 +39,7 @@ def check(case, cpu, run=None):
 
 def applied(case, cpu="avx2"):
     """The function with only the rule of convolutions applied; None if it does not fit."""
-    sch = Schedule(case.function(), error_render_level="fast")
-    taken = schedule_convolutions(sch, sch.get_child_blocks(sch.get_block("root")), CPUS[cpu])
-    return next(iter(sch.mod.functions.values())) if taken else None
+    return tiled(case.function(), CPUS[cpu])
 
 
 CASES = {

@@ -6,19 +6,18 @@ import dataclasses
 
 import numpy as np
 import pytest
-from conv_helpers import AVX2, AVX512, Case
+from conv_helpers import AVX2, AVX512, Case, tiled
 
 import relaxvm as tvm
 from relaxvm import relax, tir
-from relaxvm.ir import IRModule, PassContext, walk
+from relaxvm.ir import PassContext, walk
 from relaxvm.ir.transform import Sequential
 from relaxvm.pipeline import default_build_pipeline
 from relaxvm.relax import op as R
 from relaxvm.relax.transform import BindParams, PackConstants
 from relaxvm.runtime import VirtualMachine, cpu
-from relaxvm.tir import PREFETCH, For, ForKind, PrimFunc, Schedule, interpret
+from relaxvm.tir import PREFETCH, For, ForKind, PrimFunc, interpret
 from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
-from relaxvm.tir.schedule.rules.convolution import schedule_convolutions
 
 CPUS = {
     "avx2": AVX2,
@@ -59,9 +58,7 @@ def packed(case, cpu):
 
 def check(case, cpu, run=None):
     fn, pack = packed(case, cpu)
-    sch = Schedule(fn, error_render_level="fast")
-    blocks = sch.get_child_blocks(sch.get_block("root"))
-    assert schedule_convolutions(sch, blocks, CPUS[cpu])
+    assert tiled(fn, CPUS[cpu]) is not None
     made = schedule_function(fn, CPUS[cpu])
     arrays, want = case.arrays(np.random.default_rng(3))
     arrays[1] = np.ascontiguousarray(pack(arrays[1]))
@@ -248,10 +245,7 @@ def test_they_get_tiles(name, constant):
     (fn,) = (f for f in default_build_pipeline(mod).functions.values() if isinstance(f, PrimFunc))
     if constant:
         fn, _ = with_constant_layouts(fn, [1], AVX2)
-    sch = Schedule(fn, error_render_level="fast")
-    assert schedule_convolutions(sch, sch.get_child_blocks(sch.get_block("root")), AVX2)
-    made = IRModule({"main": next(iter(sch.mod.functions.values()))})
-    loops = [n for n in walk(made["main"]) if isinstance(n, For)]
+    loops = [n for n in walk(tiled(fn, AVX2)) if isinstance(n, For)]
     assert any(n.kind == ForKind.VECTORIZED and n.extent.value == 8 for n in loops)
 
 

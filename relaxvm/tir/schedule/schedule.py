@@ -18,6 +18,7 @@ from . import (
     cache_index,
     cache_place,
     decompose,
+    fewer_products,
     inline,
     kinds,
     layout,
@@ -484,6 +485,7 @@ class Schedule:
     decompose_padding = face(padding.decompose_padding)
     pad_einsum = face(padding.pad_einsum)
     pack_contraction = face(packing.pack_contraction)
+    fewer_products = face(fewer_products.fewer_products)
 
     blockize = face(tensorize.blockize)
     tensorize = face(tensorize.tensorize)

@@ -33,8 +33,8 @@ def plans_for(sch: Schedule, block: Any, cpu: CpuModel) -> list[Choice]:
     rest = dict.fromkeys(
         other
         for planner in planners_of(view)
-        for plan in chosen(planner, view, cpu)
-        for other in (plan, *plan.others(view, cpu))
+        for plan in (*chosen(planner, view, cpu), planner.fitting(view, cpu))
+        for other in (() if plan is None else (plan, *plan.others(view, cpu)))
         if other not in first
     )
     choices = [Choice(plan, plan.cost(view, cpu)) for plan in rest]

@@ -54,7 +54,7 @@ def with_constant_layouts(
     places = {fn.buffer_map[p]: k for k, p in enumerate(fn.params) if p in fn.buffer_map}
     known = {b for b, k in places.items() if k in constants}
     copies = [rv for rv in blocks if _copies(sch.get(rv), known)]
-    gone = inline_producers(sch, copies, cpu)
+    gone = inline_producers(sch, copies)
     for rv in (rv for rv in blocks if rv not in gone):
         if never_runs(sch, rv):
             continue

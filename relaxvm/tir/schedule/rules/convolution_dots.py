@@ -17,101 +17,123 @@ channels are far from each other. So both inputs are packed, and the result is t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....base import CpuModel
 from ....ir import Var
-from ...index_map import IndexMap
-from ..dot_intrins import dot_intrin
 from ..packing import factors_of
-from ..schedule import Schedule
-from .contraction import partition_tails, tile_shape, unroll_short
-from .convolution_shape import Convolution, match_convolution
-from .convolution_work import Sizes, Work, sizes_of
-from .low_precision import Way, finish_copy, way_of
+from .contraction import partition_tails, step_cost, tile_shape
+from .convolution_work import Work, demand_of, wrong_tile_of
+from .cost import Cost, predict
+from .low_precision import InDots, finish_copy, way_of
 from .queries import extent_of, loops_inside
-from .transpose import Transpose
+from .transpose import Transpose, squares_of
 from .view import View
 
 _LEAST_STEPS = 1 << 14
 _LEAST_CHANNELS = 8
 
 
-def schedule_dot_convolutions(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
-    """Tile the first convolution of narrow integers among `blocks`; returns the blocks that are
-    taken care of.
-    """
-    for rv in blocks:
-        c = match_convolution(sch.get(rv))
-        sizes = None if c is None or c.group_size is not None else sizes_of(sch, rv, c)
-        if c is None or sizes is None or sizes.steps < _LEAST_STEPS:
-            continue
-        out = sch.get(rv).writes[0].buffer.dtype
-        way = way_of(str(c.data.dtype), str(c.weight.dtype), str(out), cpu)
-        grouped = _grouped(sch, rv, c)
-        if out.is_int and way is not None and grouped is not None and _pays(sizes, cpu):
-            return _Dots(sch, rv, c, sizes, cpu, way, grouped).run()
-    return ()
-
-
-def _pays(sizes: Sizes, cpu: CpuModel) -> bool:
-    return sizes.channels >= _LEAST_CHANNELS and cpu.lanes(32) >= 4
-
-
-def _grouped(sch: Schedule, rv: Any, c: Convolution) -> Var | None:
+def _grouped(view: View) -> Var | None:
     """The reduce axis that alone indexes both inputs: the channels of the input."""
-    factors = factors_of(sch.get(rv))
-    if factors is None:
+    c, factors = view.convolution, factors_of(view.block)
+    if factors is None or c is None:
         return None
     alone = [v for v in c.reduce if v not in c.taps and all(f.is_alone(v) for f in factors)]
     return alone[0] if alone else None
 
 
+@dataclass(frozen=True)
+class DotsOfWindows(InDots):
+    """Tiles of `rows` pixels x (`vectors` x `lanes`) channels, of `group` products a step.
+
+    side     of the tiles in which a copy of the input is made whose channels are last, before it
+             is widened; 0: none is made
+    squares  of so many are turned round in registers in those; 0: none are
+    """
+
+    side: int = 0
+    squares: int = 0
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> DotsOfWindows | None:
+        c, sizes = view.convolution, view.sizes
+        if c is None or c.group_size is not None or sizes is None or sizes.steps < _LEAST_STEPS:
+            return None
+        out, lanes = view.block.writes[0].buffer.dtype, cpu.lanes(32)
+        way = way_of(str(c.data.dtype), str(c.weight.dtype), str(out), cpu)
+        if not out.is_int or way is None or _grouped(view) is None:
+            return None
+        if sizes.channels < _LEAST_CHANNELS or lanes < 4:
+            return None
+        pixels = sizes.height * sizes.width if sizes.known else None
+        shape = tile_shape(pixels, sizes.channels, lanes, cpu.vector_registers - way.spare)
+        plan = cls(*shape, lanes, way.group, *way.dtypes)
+        if sizes.depth < _LEAST_CHANNELS:
+            return plan
+        squares, side = squares_of(c.data, cpu)
+        return replace(plan, side=side, squares=squares)
+
+    def wrong(self, view: View) -> str | None:
+        c, s, factors = view.convolution, view.sizes, factors_of(view.block)
+        pixels = s.height * s.width if s is not None and s.known else 1 << 30
+        channels = 0 if s is None else -(-s.channels // self.lanes) * self.lanes
+        sides = ("pixels", self.rows, pixels), ("channels", self.width, channels)
+        if reason := wrong_tile_of(view, *sides):
+            return reason
+        assert c is not None
+        if factors is None or _grouped(view) is None or c.group_size is not None:
+            return "it sums no products of narrow numbers along channels that all read"
+        if str(view.block.writes[0].buffer.dtype) != "int32":
+            return "its sums are no int32"
+        if self.squares and (self.squares & (self.squares - 1) or self.side % self.squares):
+            return f"tiles of {self.side} are no squares of {self.squares}, a power of two"
+        return self.wrong_operands(*sorted(factors, key=lambda f: f.load.buffer is c.weight))
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        s: Any = view.sizes
+        full, rest = divmod(s.height * s.width, self.rows)
+        tiles = -(-s.channels // self.width)
+        step = full * step_cost(self.rows, self.vectors)
+        step += step_cost(rest, self.vectors) if rest else 0.0
+        vain = 1 - s.channels / (tiles * self.width)
+        cycles = step * tiles / self.group
+        return predict(demand_of(view, cycles, s.height, tiles, self.lanes, vain), cpu)
+
+    def apply(self, view: View) -> None:
+        _Dots(view, self).run()
+
+
 class _Dots(Work):
     """The scheduling of one convolution."""
 
-    def __init__(
-        self,
-        sch: Schedule,
-        rv: Any,
-        c: Convolution,
-        sizes: Sizes,
-        cpu: CpuModel,
-        way: Way,
-        grouped: Var,
-    ) -> None:
-        super().__init__(sch, rv, c, sizes, cpu)
-        self.way, self.grouped = way, grouped
-        pixels = sizes.height * sizes.width if sizes.known else None
-        registers = cpu.vector_registers - way.spare
-        self.height, self.vectors = tile_shape(pixels, sizes.channels, self.lanes, registers)
+    def __init__(self, view: View, plan: DotsOfWindows) -> None:
+        super().__init__(view, plan, joins=False)
+        self.plan, self.grouped = plan, _grouped(view)
 
-    def run(self) -> list[Any]:
-        """Schedule it; returns the blocks before and after it that went along."""
-        sch, rv, way = self.sch, self.rv, self.way
-        after = self.epilogue()
-        before = [b for b in sch.get_producers(rv) if self.makes_input(b)]
+    def run(self) -> None:
+        sch, rv, plan = self.sch, self.rv, self.plan
+        after, before = self.view.pointwise, self.inputs()
         write = self._channels_last(after)
         spatial = len(self.batch) + len(self.pixels)
         reduce = [v for v in self.c.reduce if v is not self.grouped]
         copy, streamed, *others = sch.pack_contraction(
             rv,
             [spatial, spatial + 1 + len(reduce)],
-            way.group,
-            [self.vectors, self.lanes],
-            [way.broadcast, way.streamed],
+            plan.group,
+            [plan.vectors, plan.lanes],
+            [plan.broadcast, plan.streamed],
         )
         sch.compute_inline(copy)
         for each in before:
             sch.compute_inline(each)
         self._panels_first(streamed)
-        if others and self.sizes.depth >= _LEAST_CHANNELS:
+        if others and plan.side:
             self._turned_input(others[0])
         self._tile(write, len(reduce))
         for pack in (streamed, *others):
             finish_copy(sch, pack)
-        return [rv, *before, *([] if after is None else [after])]
 
     def _channels_last(self, after: Any) -> Any:
         """Let the convolution write [batch, pixels, channel], and number its iterations so, the
@@ -120,7 +142,7 @@ class _Dots(Work):
         sch, rv, c, sizes = self.sch, self.rv, self.c, self.sizes
         axes = [a.var for a in sch.get(rv).iter_vars]
         places = [v for v in (c.height, c.width) if v is not None]
-        self.batch = [v for v in axes if v not in (*places, c.channel, *c.reduce)]
+        self.batch = c.batch(axes)
         self.pixels = places[-1:] if sizes.known else places
         reduce = [*(v for v in c.reduce if v is not self.grouped), self.grouped]
 
@@ -143,12 +165,12 @@ class _Dots(Work):
             by_axis = dict(zip(spatial, indices))
             return [*(by_axis[v] for v in self.batch), by_axis[c.channel], *pixels(by_axis)]
 
-        write = sch.reindex_cache_write(rv, 0, "global", self._map(written, len(axes)))
-        sch.transform_block_layout(rv, self._map(iterations, len(axes)))
+        write = sch.reindex_cache_write(rv, 0, "global", self.index_map(written, len(axes)))
+        sch.transform_block_layout(rv, self.index_map(iterations, len(axes)))
         if after is not None:
             sch.compute_inline(write)
             write = after
-        sch.transform_block_layout(write, self._map(copied, len(spatial)))
+        sch.transform_block_layout(write, self.index_map(copied, len(spatial)))
         return write
 
     def _panels_first(self, pack: Any) -> None:
@@ -159,7 +181,7 @@ class _Dots(Work):
             return [panel, *taps, number, lane]
 
         ndim = self.sch.get(pack).writes[0].buffer.ndim
-        self.sch.transform_layout(pack, ("write", 0), self._map(order, ndim))
+        self.sch.transform_layout(pack, ("write", 0), self.index_map(order, ndim))
 
     def _turned_input(self, pack: Any) -> None:
         """Let `pack`, which pads and widens, read an input whose channels are last already: turning
@@ -173,47 +195,34 @@ class _Dots(Work):
         def order(*indices: Any) -> list[Any]:
             return [*indices[:batch], *indices[batch + 1 :], indices[batch]]
 
-        index_map = self._map(order, self.c.data.ndim)
+        index_map = self.index_map(order, self.c.data.ndim)
         sch.transform_layout(turned, ("write", 0), index_map)
         sch.transform_block_layout(turned, index_map)
         view = View(sch, turned)
-        plan = Transpose.choose(view, self.cpu)
+        plan = Transpose.in_squares(view, max(1, self.plan.squares), self.plan.side)
         if plan is not None:
             plan.apply(view)
 
-    def _map(self, f: Any, ndim: int) -> IndexMap:
-        return IndexMap.from_func(f, ndim=ndim, index_dtype=str(self.c.width.dtype))
-
     def _tile(self, write: Any, taps: int) -> None:
-        sch, rv, way = self.sch, self.rv, self.way
+        sch, rv, plan = self.sch, self.rv, self.plan
         loops = list(sch.get_loops(rv))
         batch, loops = loops[: len(self.batch)], loops[len(self.batch) :]
         *rows, line = loops[: len(self.pixels)]
         jo, jv, ji = loops[len(self.pixels) : len(self.pixels) + 3]
         reduce = loops[len(self.pixels) + 3 :]
         steps, inner = reduce[: taps + 1], reduce[taps + 1 :]
-        pixels, channels = extent_of(sch, line), self.sizes.channels
-        io, ii = sch.split(line, [None, self.height])
+        pixels = extent_of(sch, line)
+        io, ii = sch.split(line, [None, plan.rows])
         sch.reorder(*batch, jo, *rows, io, *steps, ii, jv, ji, *inner)
         sch.reverse_compute_at(write, jo)
         sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, io)
-        start = sch.decompose_reduction(rv, steps[0])
-        for each in (start, sums):
-            *tile, last = loops_inside(sch, each, io)
-            self._finish_tile(tile, last)
-        unroll_short(sch, [ii, jv])
-        if way.group > 1:
-            sch.tensorize(ji, dot_intrin(self.lanes, way.broadcast, way.streamed))
-        else:
-            sch.vectorize(ji)
-        partition_tails(sch, (io, pixels, self.height))
-        if channels % (self.lanes * self.vectors):
-            partition_tails(sch, (loops_inside(sch, write, jo)[0], None, 1))
-
-    def _finish_tile(self, tile: list[Any], last: Any) -> None:
-        sch = self.sch
-        if extent_of(sch, last) != self.lanes:
-            over, last = sch.split(last, [None, self.lanes])
+        plan.sum_tile(sch, rv, steps, ii, jv, ji)
+        *tile, last = loops_inside(sch, sums, io)
+        if extent_of(sch, last) != plan.lanes:
+            over, last = sch.split(last, [None, plan.lanes])
             tile = [*tile, over]
         self.finish(tile, last)
+        partition_tails(sch, (io, pixels, plan.rows))
+        if self.sizes.channels % plan.width:
+            partition_tails(sch, (loops_inside(sch, write, jo)[0], None, 1))

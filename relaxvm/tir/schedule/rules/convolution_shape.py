@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from .contraction import panel_of, variables_of, without_casts
 
 # Weights of more channels are more streams than a CPU fetches ahead.
 _MOST_CHANNELS = 8
+_TYPICAL_SIDE = 56
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class Convolution:
     weight: Buffer
     weight_indices: tuple[PrimExpr, ...]
     panel: int | None
+
+    def batch(self, axes: Iterable[Var]) -> list[Var]:
+        """Those of the axes of its block along which nothing slides and nothing is summed."""
+        own = {self.height, self.width, self.channel, *self.reduce}
+        return [v for v in axes if v not in own]
 
 
 def match_convolution(block: Block) -> Convolution | None:
@@ -148,6 +154,51 @@ def _group_size(indices: Sequence[PrimExpr], channel: Any) -> int | None:
     return size or 0
 
 
+@dataclass(frozen=True)
+class Sizes:
+    """Extents: of the axes of a convolution; the channels are those of one group.
+
+    height, width  typical ones where they are known only when the kernel runs
+    known          whether height and width are constants
+    depth          how many input channels (or whatever is reduced without being a tap)
+    images         of the batch, 1 if that is known only when the kernel runs
+    """
+
+    channels: int
+    groups: int
+    height: int
+    width: int
+    known: bool
+    depth: int
+    taps: int
+    images: int = 1
+
+    @property
+    def steps(self) -> int:
+        pixels = self.height * self.width
+        return self.channels * self.groups * pixels * self.depth * self.taps
+
+
+def sizes_of(c: Convolution, extents: Mapping[Var, int | None]) -> Sizes | None:
+    """The extents of a convolution whose axes have these; None if it is too small or strange."""
+    height = 1 if c.height is None else extents[c.height]
+    channels, width = extents[c.channel], extents[c.width]
+    reduce = [extents[v] for v in c.reduce]
+    if channels is None or any(e is None for e in reduce):
+        return None
+    taps = math.prod(extents[v] or 0 for v in c.taps)
+    depth = math.prod(extents[v] or 0 for v in c.reduce if v not in c.taps)
+    if (width is not None and width < 2) or 0 in (height, channels, taps, depth):
+        return None
+    if c.group_size is not None and channels % c.group_size:
+        return None
+    own = c.group_size or channels
+    sides = [_TYPICAL_SIDE if n is None else n for n in (height, width)]
+    known = height is not None and width is not None
+    images = math.prod(extents[v] or 1 for v in c.batch(extents))
+    return Sizes(own, channels // own, sides[0], sides[1], known, depth, taps, images)
+
+
 # -- the shape of a tile ---------------------------------------------------------------------------
 
 
@@ -191,21 +242,32 @@ def tile_of(
                 sums = deep * wide
                 if high * sums + sums + 1 > registers:
                     continue
-                cost = 0.0
-                for c, n in _parts(channels, high):
-                    for r, m in _parts(rows, deep, padded):
-                        for v, k in _parts(along, wide, padded):
-                            read = r * v * far[1] if sums > far[0] else 0.0
-                            steps = max(max(c * r * v, c + r * v, 10) / 2, read)
-                            cost += n * m * k * (steps + 0.25 + c / 20)
-                # A part of a tile is code of its own, and hides from `parallel` that tiles are
-                # independent.
-                if not padded:
-                    cost *= 1 + 0.1 * ((rows % deep > 0) + (along % wide > 0))
+                cost = tiles_cost(channels, rows, along, (high, deep, wide), padded, far)
                 # Of tiles as good, one with fewer rows: their vectors lie closer together.
                 if cost < best_cost * 0.999:
                     best, best_cost = Tile(high, deep, wide, lanes), cost
     return best
+
+
+def tiles_cost(
+    channels: int,
+    rows: int,
+    along: int,
+    tile: tuple[int, int, int],
+    padded: bool,
+    far: tuple[int, float] = (99, 0.0),
+) -> float:
+    """Cycles of one product of all sums: channels x rows x `along` vectors, in tiles of so many."""
+    high, deep, wide = tile
+    cost = 0.0
+    for c, n in _parts(channels, high):
+        for r, m in _parts(rows, deep, padded):
+            for v, k in _parts(along, wide, padded):
+                read = r * v * far[1] if deep * wide > far[0] else 0.0
+                steps = max(max(c * r * v, c + r * v, 10) / 2, read)
+                cost += n * m * k * (steps + 0.25 + c / 20)
+    # A part of a tile is code of its own, and hides from `parallel` that tiles are independent.
+    return cost if padded else cost * (1 + 0.1 * ((rows % deep > 0) + (along % wide > 0)))
 
 
 def _parts(total: int, size: int, padded: bool = False) -> list[tuple[int, int]]:

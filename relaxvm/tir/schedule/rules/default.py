@@ -1,10 +1,10 @@
 """`DefaultSchedule`: a good schedule for every loop function that nobody has scheduled.
 
-Blocks are looked at by what they compute, not by their names. First come rules and plans for
-several blocks at once (`GROUP_RULES`, `GROUP_PLANNERS`). Each block that is left is one of few
-kinds (`view.Kind`), for which `PLANNERS` has the classes of plans: the first that chooses to
-schedule it does, or it stays as it is: LLVM vectorises plain loops. At last the outermost loops of
-blocks with much work become parallel.
+Blocks are looked at by what they compute, not by their names. First come plans for several blocks
+at once (`GROUP_PLANNERS`). Each block that is left is one of few kinds (`view.Kind`), for which
+`PLANNERS` has the classes of plans: the first that chooses to schedule it does, or it stays as it
+is: LLVM vectorises plain loops. At last the outermost loops of blocks with much work become
+parallel.
 
 What gives up, by False or a ScheduleError, leaves the schedule as it was: a function is never left
 half changed.
@@ -13,15 +13,14 @@ half changed.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from itertools import chain
 
 from ....base import (
     UNKNOWN,
     CpuModel,
     ScheduleError,
-    decided,
     declined,
     in_function,
 )
@@ -40,8 +39,9 @@ from ..schedule import Schedule
 from .attention import RowBlocks
 from .blocked import Blocked
 from .chains import RowChain
-from .convolution import schedule_convolutions
-from .convolution_dots import schedule_dot_convolutions
+from .convolution import AlongPixels, AlongWidth
+from .convolution_channels import AlongChannels
+from .convolution_dots import DotsOfWindows
 from .dots import Dots
 from .empty import is_filled, without_empty
 from .gather import Gather
@@ -62,13 +62,10 @@ from .sum_order import keep_orders, sum_orders
 from .tile import Tile
 from .transpose import Transpose
 from .view import Kind, View
-from .winograd import schedule_winograd
+from .winograd import Winograd
 from .work import Work
 
 SCHEDULED = "tir.is_scheduled"
-
-# (schedule, blocks, cpu) -> the blocks that the rule has taken care of, which block rules leave
-GroupRule = Callable[[Schedule, Sequence[Any], CpuModel], Sequence[Any]]
 
 
 @module_pass(opt_level=1, numerics="reassociates", obeys_numerics=True)
@@ -166,23 +163,12 @@ def scheduled_by(
     written = {rv: sch.get(rv) for rv in blocks}
     orders = sum_orders(sch, blocks) if exact else {}
     left = [rv for rv in blocks if not never_runs(sch, rv)]
-    for group_rule in GROUP_RULES:
-        trial = sch.copy()
-        try:
-            taken = group_rule(trial, left, cpu)
-            keep_orders(trial, orders)
-        except ScheduleError as error:
-            declined("{} given up: {}", group_rule.__name__, str(error))
-            continue
-        if taken and picks.takes(group_rule.__name__):
-            for rv in taken:
-                if rv in written:
-                    decided("block {} taken by {}", written[rv], group_rule.__name__)
-            # Rules put other blocks in the place of some that they do not speak of.
-            sch, left = trial, [rv for rv in left if rv not in taken and trial.has_block(rv)]
     work = Work(sch, cpu, orders, written, left, picks)
-    for planner in GROUP_PLANNERS:
-        work.schedule_groups(planner)
+    forms, *others = GROUP_PLANNERS
+    work.schedule_groups(forms)
+    work.schedule_by(inline_producers)
+    for planners in others:
+        work.schedule_groups(planners)
     work.schedule_rest(PLANNERS)
     sch = work.sch
     if picks is not AS_USUAL:
@@ -196,14 +182,15 @@ def scheduled_by(
     return sch
 
 
-GROUP_RULES: tuple[GroupRule, ...] = (
-    schedule_winograd,  # before its blocks vanish in each other
-    inline_producers,
-    schedule_dot_convolutions,
-    schedule_convolutions,
+# Plans for a block and others around it: of those of a line the first that a block chooses, for all
+# blocks, before those of the next.
+GROUP_PLANNERS: tuple[tuple[type[Plan], ...], ...] = (
+    (Winograd,),  # before its blocks vanish in each other
+    (DotsOfWindows, AlongChannels, AlongPixels, AlongWidth),
+    (Windows,),
+    (RowBlocks,),
+    (RowChain,),
 )
-# Plans for a block and others around it, tried one class after the other.
-GROUP_PLANNERS: tuple[type[Plan], ...] = (Windows, RowBlocks, RowChain)
 _REDUCTIONS = (Begin, Rows, Columns)
 # What a block is -> the plans for it, of which the first that chooses to is carried out.
 PLANNERS: dict[Kind, tuple[type[Plan], ...]] = {
@@ -226,4 +213,4 @@ def planned(view: View, cpu: CpuModel) -> Iterator[Plan]:
 
 def planners_of(view: View) -> tuple[type[Plan], ...]:
     """The classes of plans for a block, in the order in which they are asked."""
-    return (*GROUP_PLANNERS, *PLANNERS[view.kind])
+    return (*chain(*GROUP_PLANNERS), *PLANNERS[view.kind])

@@ -48,7 +48,7 @@ LARGEST = 400
 _CHEAP_CALLS = frozenset({"tir.if_then_else", "tir.likely", "tir.fabs", "tir.isnan"})
 
 
-def inline_producers(sch: Schedule, blocks: Sequence[Any], cpu: CpuModel) -> Sequence[Any]:
+def inline_producers(sch: Schedule, blocks: Sequence[Any]) -> Sequence[Any]:
     """Inline the elementwise blocks among `blocks` where that pays; returns those that vanished."""
     gone = []
     for rv in blocks:

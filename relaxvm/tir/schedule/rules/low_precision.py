@@ -63,6 +63,10 @@ class Way:
     group: int = 1
     spare: int = 0
 
+    @property
+    def dtypes(self) -> tuple[DataType, DataType]:
+        return DataType(self.broadcast), DataType(self.streamed)
+
 
 def way_of(broadcast: str, streamed: str, out: str, cpu: CpuModel) -> Way | None:
     """How `cpu` best sums products of these dtypes; None if they are no matter of this rule."""
@@ -150,16 +154,61 @@ def _narrow(view: View) -> _Narrow | None:
 
 
 @dataclass(frozen=True)
-class LowPrecision(InTiles):
-    """Tiles of `rows` x (`vectors` x `lanes`) sums of `group` products a step, of operands packed
-    as the dtypes `broadcast` and `streamed`.
-
-    epilogue  whether what alone reads the sums is computed in the tiles
+class InDots(InTiles):
+    """What plans share that sum up tiles of `rows` x (`vectors` x `lanes`) sums of `group` products
+    a step, of operands packed as the dtypes `broadcast` and `streamed`.
     """
 
     group: int
     broadcast: DataType
     streamed: DataType
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for vectors in range(1, 7):
+            for rows in range(1, 17):
+                if rows * vectors + vectors + 1 > cpu.vector_registers:
+                    break
+                plan = replace(self, rows=rows, vectors=vectors)
+                if plan != self and plan.wrong(view) is None:
+                    yield plan
+
+    def wrong_operands(self, one: Factor, other: Factor) -> str | None:
+        """Why these cannot be packed so, and multiplied; None if they can."""
+        kinds = self.broadcast, self.streamed
+        for load, kind in zip((one.load, other.load), kinds):
+            # A sign that the instruction wants otherwise is taken care of when packing.
+            if kind.bits < load.dtype.bits or kind.is_float != load.dtype.is_float:
+                return f"{load.dtype} cannot be packed as {kind}"
+        dot = dot_intrin(self.lanes, *kinds)
+        if self.group > 1 and TensorIntrin.get(dot, allow_missing=True) is None:
+            return f"no instruction sums {self.group} products of {kinds[0]} and {kinds[1]}"
+        if self.group == 1 and kinds[0] != kinds[1]:
+            return f"products of one term are of one dtype, got {kinds[0]} and {kinds[1]}"
+        return None
+
+    def sum_tile(
+        self, sch: Schedule, rv: Any, steps: Any, row: Any, vector: Any, lane: Any
+    ) -> None:
+        """Sum up a tile of packed operands, whose loops are `row`, `vector` and `lane`, in
+        registers.
+        """
+        start = sch.decompose_reduction(rv, steps[0])
+        unroll_short(sch, sch.get_loops(start)[-3:-1])
+        sch.vectorize(sch.get_loops(start)[-1])
+        unroll_short(sch, [row, vector])
+        if self.group > 1:
+            sch.tensorize(lane, dot_intrin(self.lanes, self.broadcast, self.streamed))
+        else:
+            sch.vectorize(lane)
+
+
+@dataclass(frozen=True)
+class LowPrecision(InDots):
+    """Tiles of products of rows and columns.
+
+    epilogue  whether what alone reads the sums is computed in the tiles
+    """
+
     epilogue: bool = False
 
     @classmethod
@@ -178,33 +227,14 @@ class LowPrecision(InTiles):
         shape = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
         after = view.epilogue
         epilogue = after is not None and is_pointwise(view.sch, after, out)
-        dtypes = DataType(way.broadcast), DataType(way.streamed)
-        return cls(*shape, lanes, way.group, *dtypes, epilogue)
-
-    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for vectors in range(1, 7):
-            for rows in range(1, 17):
-                if rows * vectors + vectors + 1 > cpu.vector_registers:
-                    break
-                plan = replace(self, rows=rows, vectors=vectors)
-                if plan != self and plan.wrong(view) is None:
-                    yield plan
+        return cls(*shape, lanes, way.group, *way.dtypes, epilogue)
 
     def wrong(self, view: View) -> str | None:
         narrow = _narrow(view)
         if narrow is None or view.extents[narrow.vector] is None:
             return "it sums no products of rows and columns of narrow numbers"
-        kinds = self.broadcast, self.streamed
-        for load, kind in zip((narrow.one.load, narrow.other.load), kinds):
-            # A sign that the instruction wants otherwise is taken care of when packing.
-            wide = kind.bits >= load.dtype.bits and kind.is_float == load.dtype.is_float
-            if not wide:
-                return f"{load.dtype} cannot be packed as {kind}"
-        dot = dot_intrin(self.lanes, *kinds)
-        if self.group > 1 and TensorIntrin.get(dot, allow_missing=True) is None:
-            return f"no instruction sums {self.group} products of {kinds[0]} and {kinds[1]}"
-        if self.group == 1 and kinds[0] != kinds[1]:
-            return f"products of one term are of one dtype, got {kinds[0]} and {kinds[1]}"
+        if reason := self.wrong_operands(narrow.one, narrow.other):
+            return reason
         if self.epilogue and not is_pointwise(view.sch, view.epilogue, narrow.out):
             return "nothing is computed of each sum alone"
         for what, axis, size, step in (
@@ -284,14 +314,7 @@ def _tile(
     sch.reorder(*outer, jo, io, *steps, ii, jv, *inner)
     sch.set_scope(rv, 0, "local")
     sch.reverse_compute_at(copy, io)
-    start = sch.decompose_reduction(rv, steps[0])
-    unroll_short(sch, sch.get_loops(start)[-3:-1])
-    sch.vectorize(sch.get_loops(start)[-1])
-    unroll_short(sch, [ii, jv])
-    if plan.group > 1:
-        sch.tensorize(ji, dot_intrin(lanes, plan.broadcast, plan.streamed))
-    else:
-        sch.vectorize(ji)
+    plan.sum_tile(sch, rv, steps, ii, jv, ji)
     *tile, last = loops_inside(sch, copy, io)
     over, each = sch.split(last, [None, lanes])
     sch.vectorize(each)

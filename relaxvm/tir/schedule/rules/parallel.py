@@ -18,19 +18,23 @@ _EVEN = 4  # iterations for each core, from which on they are shared out evenly 
 
 def share_loops(sch: Schedule, blocks: Any, cpu: CpuModel) -> None:
     """Share out the outermost loop of each nest that has enough to do."""
-    seen: set[int] = set()
+    seen: dict[int, For] = {}  # kept alive: another one could get the number of one that is gone
+
+    def see(loop: Any) -> None:
+        seen[id(sch.get(loop))] = sch.get(loop)
+
     for rv in blocks:
         loops = list(sch.get_loops(rv))
         if not loops or id(sch.get(loops[0])) in seen:
             continue
-        seen.add(id(sch.get(loops[0])))
+        see(loops[0])
         if not _is_much(sch.get(loops[0])):
             continue
         for depth in range(3):
             if depth == len(loops):
                 break
             loops = _with_enough_iterations(sch, loops, depth, cpu)
-            seen.add(id(sch.get(loops[0])))
+            see(loops[0])
             extent = extent_of(sch, loops[depth])
             if extent is not None and extent < cpu.cores:
                 continue

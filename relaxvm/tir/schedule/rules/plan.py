@@ -47,6 +47,11 @@ class Plan(Plain):
         """Any plan of this class for a block, drawn; None if it has none that could be drawn."""
         return None
 
+    @classmethod
+    def fitting(cls, view: View, cpu: CpuModel) -> Plan | None:
+        """The plan of this class for a block that others may serve better."""
+        return cls.choose(view, cpu)
+
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         """Plans of this class that differ in what could be decided otherwise."""
         return ()

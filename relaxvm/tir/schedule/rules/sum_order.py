@@ -22,7 +22,9 @@ from ..schedule import Schedule
 from .queries import reduces
 
 # These take sums apart, whatever the order of loops is.
-_TAKE_APART = frozenset({"rfactor", "separate_window", "pack_contraction", "tensorize"})
+_TAKE_APART = frozenset(
+    {"rfactor", "separate_window", "pack_contraction", "fewer_products", "tensorize"}
+)
 # Reductions that give the same in any order.
 _ANY_ORDER = frozenset({"max", "min"})
 

@@ -51,15 +51,18 @@ class Transpose(Plan):
 
     @classmethod
     def choose(cls, view: View, cpu: CpuModel) -> Transpose | None:
+        return cls.in_squares(view, *squares_of(view.block.writes[0].buffer, cpu))
+
+    @classmethod
+    def in_squares(cls, view: View, lanes: int, tile: int) -> Transpose | None:
+        """Tiles of `tile` rows and columns, of squares of so many lanes where there are any."""
         axes = view.transposed
         if axes is None:
             return None
-        store: Any = view.block.body
-        lanes, tile = squares_of(store.buffer, cpu)
         sizes = [view.extents[v] for v in axes]
         if any(n is not None and n < lanes for n in sizes):
             return None
-        if lanes == 1 or not is_copy(store) or None in sizes:
+        if lanes == 1 or not is_copy(view.block.body) or None in sizes:
             return cls(tile, tile)
         return cls(tile, tile, lanes)
 

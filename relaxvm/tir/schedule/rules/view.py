@@ -13,10 +13,10 @@ from ..facts import BlockKind, Facts, facts_of
 from ..packing import factors_of
 from ..schedule import Schedule
 from .contraction import Product, epilogue_of, match_contraction
-from .convolution_shape import match_convolution
+from .convolution_shape import Convolution, Sizes, match_convolution, sizes_of
 from .matches import Across, match_gather, match_pool, other_axis
 from .memory_order import Order, order_of
-from .queries import extent_of, iterations, loops_of, reduces
+from .queries import extent_of, is_pointwise, iterations, loops_of, reduces
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class View:
     def kind(self) -> Kind:
         block = self.block
         if reduces(block):
-            if match_convolution(block) is not None:
+            if self.convolution is not None:
                 return Kind.CONVOLUTION
             if match_contraction(block) is not None or factors_of(block) is not None:
                 return Kind.CONTRACTION
@@ -130,6 +130,24 @@ class View:
     def epilogue(self) -> Any:
         """The block that alone reads the result, element by element; None if there is none."""
         return epilogue_of(self.sch, self.rv)
+
+    @cached_property
+    def pointwise(self) -> Any:
+        """The block that alone reads the result, just where it writes; None if there is none."""
+        sch, readers = self.sch, self.sch.get_consumers(self.rv)
+        alone = len(readers) == 1 and is_pointwise(sch, readers[0], self.block.writes[0].buffer)
+        return readers[0] if alone else None
+
+    @cached_property
+    def convolution(self) -> Convolution | None:
+        """What the block convolves, if that is what it does."""
+        return match_convolution(self.block) if reduces(self.block) else None
+
+    @cached_property
+    def sizes(self) -> Sizes | None:
+        """Those of the convolution; None if it is too small or strange."""
+        c = None if self.by_axis is None else self.convolution
+        return None if c is None else sizes_of(c, self.extents)
 
     @cached_property
     def order(self) -> Order | None:

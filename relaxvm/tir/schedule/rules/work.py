@@ -38,15 +38,26 @@ class Work:
         self.sch, self.cpu, self.orders = sch, cpu, orders
         self.written, self.left, self.picks = written, left, picks
 
-    def schedule_groups(self, planner: type[Plan]) -> None:
-        """Look for the blocks around which a plan of this class fits, from the last one on."""
+    def schedule_groups(self, planners: Sequence[type[Plan]]) -> None:
+        """Look for the blocks around which a plan of these classes fits, from the last one on."""
         for rv in reversed(self.left):
-            if rv in self.left:
-                view = View(self.sch, rv, self.left)
+            view = View(self.sch, rv, self.left) if rv in self.left else None
+            for planner in planners if view is not None else ():
                 plans = list(chosen(planner, view, self.cpu))
                 takes = plans and self.picks.takes(planner.__name__)
                 taken = self._by_plan(view, plans) if takes else ()
-                self.left = [r for r in self.left if r not in taken and self.sch.has_block(r)]
+                if taken:
+                    self.left = [r for r in self.left if r not in taken and self.sch.has_block(r)]
+                    break
+
+    def schedule_by(self, rule: Callable[[Schedule, Sequence[Any]], Sequence[Any]]) -> None:
+        """Ask a rule that takes care of some of the blocks it is given, and says of which."""
+        trial = self.sch.copy()
+        taken = rule(trial, self.left)
+        if taken and self.picks.takes(rule.__name__):
+            for rv in taken:
+                decided("block {} taken by {}", self.written[rv], rule.__name__)
+            self.sch, self.left = trial, [rv for rv in self.left if rv not in taken]
 
     def schedule_rest(self, planners: Mapping[Kind, Sequence[type[Plan]]]) -> None:
         """Schedule what is left, block by block."""
