@@ -86,7 +86,7 @@ def match_filter(block: Block) -> Filter | str:
     if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
         return "it sums no products"
     product = reducer.updates[0]
-    loads = [product.a, product.b] if isinstance(product, Mul) else []
+    loads: list[Any] = [product.a, product.b] if isinstance(product, Mul) else []
     # Casts are none of the form: what they round or cut off would be lost.
     if not loads or not all(isinstance(e, BufferLoad) for e in loads):
         return "it sums no products of elements as they are"
@@ -113,8 +113,8 @@ def match_filter(block: Block) -> Filter | str:
     start = block.init.value if isinstance(block.init, BufferStore) else None
     if not (isinstance(start, FloatImm) and start.value == 0):
         return "its sums do not begin at 0"
-    sizes = [extents[v] for v in (o, h, w, c, s)]
-    shapes = [*out.shape[1:], *weight.buffer.shape, *data.buffer.shape[1:]]
+    sizes: list[Any] = [extents[v] for v in (o, h, w, c, s)]
+    shapes: list[Any] = [*out.shape[1:], *weight.buffer.shape, *data.buffer.shape[1:]]
     if not all(isinstance(e, IntImm) for e in (*sizes, *shapes)):
         return "its sizes are not known when it is built"
     high, wide, depth, across = (int(e.value) for e in sizes[1:])

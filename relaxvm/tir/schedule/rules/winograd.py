@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +75,7 @@ def with_fewer_products(
         except ScheduleError:
             continue
         decided("{} in fewer products, by tiles of {} rows", view.block, plan.tile)
-        made = next(iter(sch.mod.functions.values()))
+        made: Any = next(iter(sch.mod.functions.values()))
         pack = partial(transformed_weights, rows=plan.tile, panel=plan.width)
         return _given(made, sch, weights, places[0]), {places[0]: pack}
     return fn, {}
@@ -107,7 +107,8 @@ def _planned(view: View, cpu: CpuModel) -> Winograd | None:
     return Winograd.of(_Shape.of(found, tile, vectors * lanes, view), lanes, cpu)
 
 
-class _Shape(NamedTuple):
+@dataclass(frozen=True)
+class _Shape:
     """Of a convolution that is written so: V[n, tile, a, c, x], U[panel, a, c, s, o].
 
     given  whether U is an input

@@ -41,8 +41,8 @@ class Work:
     def schedule_groups(self, planners: Sequence[type[Plan]]) -> None:
         """Look for the blocks around which a plan of these classes fits, from the last one on."""
         for rv in reversed(self.left):
-            view = View(self.sch, rv, self.left) if rv in self.left else None
-            for planner in planners if view is not None else ():
+            view = View(self.sch, rv, self.left)
+            for planner in planners if rv in self.left else ():
                 plans = list(chosen(planner, view, self.cpu))
                 takes = plans and self.picks.takes(planner.__name__)
                 taken = self._by_plan(view, plans) if takes else ()
