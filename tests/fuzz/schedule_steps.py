@@ -197,6 +197,10 @@ def _pack(sch, rng, block, loops):
     sch.pack_contraction(block, [1, 2], 4, [1, lanes], ["uint8", "int8"])
 
 
+def _fewer_products(sch, rng, block, loops):
+    sch.fewer_products(block, int(rng.choice([2, 4])), 2)
+
+
 @T.prim_func
 def double_desc(a: T.handle, b: T.handle):
     A = T.match_buffer(a, (2,), "float32")
@@ -299,6 +303,7 @@ STEPS = {
     "unsafe_set_dtype": _wider,
     "tensorize": _tensorize,
     "pack_contraction": _pack,
+    "fewer_products": _fewer_products,
     "join": _join,
     "cache_index": _cache_index,
     "sampled_split": _sampled_split,

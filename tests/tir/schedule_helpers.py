@@ -81,6 +81,17 @@ def conv1d(n=9, k=3, co=3, ci=2):
     return te.create_prim_func([x, w, z])
 
 
+def conv2d(n=1, ci=2, co=4, h=5, w=4):
+    x, k = placeholder((n, ci, h + 2, w + 2), "X"), placeholder((co, ci, 3, 3), "W")
+    axes = [te.reduce_axis((0, e), name=name) for e, name in ((ci, "c"), (3, "r"), (3, "s"))]
+
+    def value(i, o, y, z):
+        c, r, s = (a.var for a in axes)
+        return te.sum(x[i, c, y + r, z + s] * k[o, c, r, s], axis=axes)
+
+    return te.create_prim_func([x, k, te.compute((n, co, h, w), value, name="Y")])
+
+
 def transpose(n=4, m=6):
     a = placeholder((n, m), "A")
     b = te.compute((m, n), lambda i, j: a[j, i], name="B")
@@ -201,6 +212,7 @@ KERNELS = {
     "matmul_no_reduction": lambda: matmul(2, 3, 0),
     "row_max": row_max,
     "conv1d": conv1d,
+    "conv2d": conv2d,
     "transpose": transpose,
     "full_sum": full_sum,
     "symbolic_matmul": lambda: symbolic_matmul,

@@ -109,6 +109,33 @@ KERNELS = {
 }
 
 
+def conv(data=(1, 4, 9, 10), channels=16, kernel=3, stride=1, groups=1, dtype="float32"):
+    n, c, h, w = data
+    out = dtype if dtype == "float32" else "int32"
+    x, k = tensor("A", data, dtype), tensor("B", (channels, c // groups, kernel, kernel), dtype)
+    sizes = (c // groups, kernel, kernel)
+    axes = [te.reduce_axis((0, e), name=name) for e, name in zip(sizes, ("c", "r", "s"))]
+
+    def value(i, o, y, z):
+        d, r, s = (a.var for a in axes)
+        first = o // (channels // groups) * (c // groups) if groups > 1 else 0
+        loads = x[i, d + first, y * stride + r, z * stride + s], k[o, d, r, s]
+        return te.sum(loads[0].astype(out) * loads[1].astype(out), axis=axes)
+
+    shape = (n, channels, (h - kernel) // stride + 1, (w - kernel) // stride + 1)
+    return te.create_prim_func([x, k, te.compute(shape, value, name="C")])
+
+
+CONVOLUTIONS = {
+    "3x3": conv,
+    "3x3, strided": lambda: conv((1, 4, 13, 13), 16, stride=2),
+    "1x1": lambda: conv((1, 8, 6, 8), 24, 1),
+    "depthwise": lambda: conv((1, 16, 10, 10), 16, groups=16),
+    "narrow": lambda: conv((1, 8, 6, 8), 16, dtype="int8"),
+}
+KERNELS |= {name: (make, Kind.CONVOLUTION) for name, make in CONVOLUTIONS.items()}
+
+
 def softmax(rows=16, columns=48, axis=1):
     a = tensor("A", (rows, columns))
     k, r = (te.reduce_axis((0, a.shape[axis]), name=n) for n in "kr")
@@ -323,6 +350,65 @@ def test_a_wrong_plan_is_refused_with_what_is_wrong_and_changes_nothing(plan, re
         apply_plan(sch, "C", plan)
     assert_structural_equal(sch.mod["main"], tir.Schedule(fn).mod["main"])
     assert not any(inst.name == "split" for inst in sch.trace.insts)
+
+
+@pytest.mark.parametrize(
+    ("name", "plan", "reason"),
+    [
+        ("3x3", {"plan": "AlongWidth", "channels": 17}, "tiles of 17 channels, and there are 16"),
+        ("3x3", {"plan": "AlongWidth", "rows": 8}, "tiles of 8 rows, and there are 7"),
+        ("3x3", {"plan": "AlongWidth", "vectors": 2}, "tiles of 2 vectors, and there are 1"),
+        ("3x3", {"plan": "AlongWidth", "channels": 0}, "channels: wanted 1 or more, got 0"),
+        ("3x3", {"plan": "AlongWidth", "block": -1}, "block: wanted 1 or more, got -1"),
+        ("3x3", {"plan": "AlongWidth", "block": 3}, "blocks of 3 rows .* leave a rest"),
+        ("3x3", {"plan": "AlongWidth", "lanes": 64}, "vectors of 64 lanes, and the width is 8"),
+        ("3x3", {"plan": "AlongPixels"}, "read for several pixels"),
+        ("1x1", {"plan": "AlongPixels", "block": 7}, "blocks of 7 tiles of pixels, .* are 6"),
+        ("1x1", {"plan": "AlongPixels", "rows": 25}, "tiles of 25 channels, and there are 24"),
+        ("3x3", {"plan": "AlongChannels", "block": 7, "run": 56}, "it has to be packed"),
+        ("3x3", {"plan": "AlongChannels", "run": 5, "pack": True}, "runs of 5 pixels"),
+        ("depthwise", {"plan": "AlongChannels", "run": 8, "pack": True}, "cannot be packed"),
+        ("3x3", {"plan": "AlongChannels", "vectors": 3, "pack": True}, "tiles of 24 channels"),
+        ("3x3", {"plan": "DotsOfWindows"}, "wanted the keys"),
+        ("narrow", {"plan": "DotsOfWindows", "group": 3, "broadcast": "int16",
+                    "streamed": "int16"}, "no instruction sums 3 products"),
+        ("3x3", {"plan": "Winograd", "tile": 3}, "tiles of 3 rows .* such of 2 and 4"),
+        ("3x3", {"plan": "Winograd", "vectors": 3}, "panels of 24 channels .* leave a rest"),
+        ("3x3", {"plan": "Winograd", "rows": 9}, "tiles of 9 pixels, and there are 8 in a row"),
+        ("3x3, strided", {"plan": "Winograd"}, "does not slide by one pixel"),
+        ("1x1", {"plan": "Winograd"}, "its filter has 1 rows"),
+        ("narrow", {"plan": "Winograd"}, "elements as they are"),
+    ],
+)  # fmt: skip
+def test_a_wrong_plan_for_a_convolution_is_refused_with_what_is_wrong(name, plan, reason):
+    least = {"AlongWidth": ("channels", "block"), "Winograd": ("tile", "block")}
+    least |= {"AlongChannels": ("block",)}
+    values = dict.fromkeys(least.get(plan["plan"], ()), 1) | {"rows": 1, "vectors": 1, "lanes": 8}
+    values |= {"tile": 4} if plan["plan"] == "Winograd" else {}
+    sch = tir.Schedule(CONVOLUTIONS[name]())
+    before = sch.mod["main"]
+    with pytest.raises(ScheduleError, match=reason):
+        apply_plan(sch, "C", values | plan)
+    assert_structural_equal(sch.mod["main"], before)
+
+
+def test_fewer_products_are_offered_where_numerics_may_be_approximate_and_refused_where_exact():
+    fn = conv((1, 32, 18, 14), 32)
+    plan = {"plan": "Winograd", "rows": 4, "vectors": 2, "lanes": 8, "tile": 4, "block": 2}
+    with PassContext(config={"numerics": "approximate"}):
+        choices = {
+            type(c.plan).__name__: c for c in reversed(plans_for(tir.Schedule(fn), "C", CPU))
+        }
+    assert {"AlongWidth", "AlongChannels", "Winograd"} <= set(choices)
+    assert choices["Winograd"].cost.cycles < choices["AlongWidth"].cost.cycles
+    with PassContext(config={"numerics": "exact"}), pytest.raises(ScheduleError, match="exact"):
+        apply_plan(tir.Schedule(fn), "C", plan)
+    with pytest.raises(ScheduleError, match="its filter has 5 rows, and fewer products are known"):
+        apply_plan(tir.Schedule(conv((1, 32, 18, 18), 32, 5)), "C", plan)
+    few = conv((1, 3, 10, 6), 16)
+    sch, arrays = tir.Schedule(few), arrays_for(few)
+    apply_plan(sch, "C", plan)
+    np.testing.assert_allclose(result(sch.mod["main"], arrays), result(few, arrays), atol=1e-4)
 
 
 def test_panels_of_an_input_that_is_written_are_refused():

@@ -265,8 +265,8 @@ class Winograd(InTiles):
         sch, rv = view.sch, view.rv
         if view.found(_form) is None:
             weights, _, rv, *_ = sch.fewer_products(rv, self.tile, self.width)
-            which = list(sch.get_loops(weights))[1]
-            sch.reorder(*(x for x in sch.get_loops(weights) if x is not which), which)
+            panel, which, *others = sch.get_loops(weights)
+            sch.reorder(panel, *others, which)
             sch.unroll(which)
         _Winograd(View(sch, rv), self).run()
 
