@@ -41,8 +41,10 @@ class Work:
     def schedule_groups(self, planners: Sequence[type[Plan]]) -> None:
         """Look for the blocks around which a plan of these classes fits, from the last one on."""
         for rv in reversed(self.left):
+            if rv not in self.left:
+                continue
             view = View(self.sch, rv, self.left)
-            for planner in planners if rv in self.left else ():
+            for planner in planners:
                 plans = list(chosen(planner, view, self.cpu))
                 takes = plans and self.picks.takes(planner.__name__)
                 taken = self._by_plan(view, plans) if takes else ()
