@@ -367,7 +367,7 @@ def test_a_wrong_plan_is_refused_with_what_is_wrong_and_changes_nothing(plan, re
         ("1x1", {"plan": "AlongPixels", "rows": 25}, "tiles of 25 channels, and there are 24"),
         ("3x3", {"plan": "AlongChannels", "block": 7, "run": 56}, "it has to be packed"),
         ("3x3", {"plan": "AlongChannels", "run": 5, "pack": True}, "runs of 5 pixels"),
-        ("depthwise", {"plan": "AlongChannels", "run": 8, "pack": True}, "tiles of 8 channels, and there are 1"),
+        ("depthwise", {"plan": "AlongChannels", "run": 8, "pack": True}, "tiles of 8 .* are 1"),
         ("3x3", {"plan": "AlongChannels", "vectors": 3, "pack": True}, "tiles of 24 channels"),
         ("3x3", {"plan": "DotsOfWindows"}, "wanted the keys"),
         ("narrow", {"plan": "DotsOfWindows", "group": 1, "broadcast": "int8",
