@@ -144,18 +144,18 @@ def fewer_products(
                                                                  M[t, w, a] += V[t, a, w + s] * U[a]
                                                                  C = A M
     """
-    found = match_filter(block)
-    if isinstance(found, str):
-        refuse(f"block {block.name_hint} is no such convolution: {found}", block)
+    conv = match_filter(block)
+    if isinstance(conv, str):
+        refuse(f"block {block.name_hint} is no such convolution: {conv}", block)
     if rows not in (2, 4):
         refuse(f"tiles are of 2 or 4 rows, got {rows}", block)
-    if panel < 1 or found.sizes[0] % panel:
-        refuse(f"panels of {panel} leave a rest of {found.sizes[0]} channels", block)
+    if panel < 1 or conv.sizes[0] % panel:
+        refuse(f"panels of {panel} leave a rest of {conv.sizes[0]} channels", block)
     why = runs_everywhere(state, block)
     if why:
         refuse(f"the iterations of block {block.name_hint} are not known: {why}", block)
     top = whole_nest(state, block)
-    form = _Form(found, rows, panel, block)
+    form = _Form(conv, rows, panel, block)
     scope = state.scope(state.realize(block))
     place = form.blocks.index(form.products)
     nests = [looped(b)[0] for b in form.blocks]

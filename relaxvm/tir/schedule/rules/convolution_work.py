@@ -228,11 +228,6 @@ class Work:
             self.sch.unroll(loop)
 
 
-def blocks_of_batch(sizes: Sizes, block: int) -> int:
-    """How many blocks of so many rows of an image there are, of all images and groups."""
-    return sizes.images * sizes.groups * math.ceil(sizes.height / block)
-
-
 def demand_of(
     view: View,
     step: float,

@@ -64,54 +64,55 @@ def with_fewer_products(
         return fn, {}
     for rv in blocks:
         view = View(sch, rv)
-        found, plan = match_filter(view.block), _planned(view, cpu)
-        if plan is None or isinstance(found, str):
+        conv, plan = match_filter(view.block), _planned(view, cpu)
+        if plan is None or isinstance(conv, str):
             continue
-        places = [k for k in constants if fn.buffer_map.get(fn.params[k]) is found.weight]
-        if len(places) != 1 or len(users_of(sch.state, found.weight.data)[0]) != 1:
+        places = [k for k in constants if fn.buffer_map.get(fn.params[k]) is conv.weight]
+        if len(places) != 1 or len(users_of(sch.state, conv.weight.data)[0]) != 1:
             continue
         try:
             weights, *_ = sch.fewer_products(rv, plan.tile, plan.width)
         except ScheduleError:
             continue
         decided("{} in fewer products, by tiles of {} rows", view.block, plan.tile)
-        made: Any = next(iter(sch.mod.functions.values()))
+        changed: Any = next(iter(sch.mod.functions.values()))
         pack = partial(transformed_weights, rows=plan.tile, panel=plan.width)
-        return _given(made, sch, weights, places[0]), {places[0]: pack}
+        return _given(changed, sch, weights, places[0]), {places[0]: pack}
     return fn, {}
 
 
 def _given(fn: PrimFunc, sch: Schedule, rv: Any, place: int) -> PrimFunc:
     """`fn` with what block `rv` computes as its parameter at `place`."""
     root: Block = sch.get(sch.get_block("root"))
-    made, nest = sch.get(rv).writes[0].buffer, sch.get(sch.get_loops(rv)[0])
+    changed, nest = sch.get(rv).writes[0].buffer, sch.get(sch.get_loops(rv)[0])
     assert isinstance(root.body, SeqStmt)
     body = seq(*(s for s in root.body.seq if s is not nest))
-    rest = root.replace(body=body, alloc_buffers=[b for b in root.alloc_buffers if b is not made])
-    bindings = Map({**fn.buffer_map, fn.params[place]: made})
+    kept = [b for b in root.alloc_buffers if b is not changed]
+    rest = root.replace(body=body, alloc_buffers=kept)
+    bindings = Map({**fn.buffer_map, fn.params[place]: changed})
     return fn.replace(body=sch.state.realize(root).replace(block=rest), buffer_map=bindings)
 
 
 def _planned(view: View, cpu: CpuModel) -> Winograd | None:
     """The plan for a convolution that is not written so yet; None where it does not pay."""
-    found, lanes = match_filter(view.block), cpu.lanes(32)
-    if isinstance(found, str) or lanes < _LEAST_LANES:
+    conv, lanes = match_filter(view.block), cpu.lanes(32)
+    if isinstance(conv, str) or lanes < _LEAST_LANES:
         return None
-    channels, height, wide, depth, taps = found.sizes
+    channels, height, wide, depth, taps = conv.sizes
     widths = [n for n in (2, 4) if channels % (n * lanes) == 0]
     if not widths or min(channels, depth) < _LEAST_CHANNELS or height * wide < _LEAST_PIXELS:
         return None
     _, vectors = tile_shape(wide, channels, lanes, cpu.vector_registers, widths)
-    size = 2 * channels * depth * ROWS * taps * found.data.dtype.itemsize
+    size = 2 * channels * depth * ROWS * taps * conv.data.dtype.itemsize
     tile = 2 if size > _MOST_WEIGHTS * cpu.l2_bytes else 4
-    return Winograd.of(_Shape.of(found, tile, vectors * lanes, view), lanes, cpu)
+    return Winograd.of(_Shape.of(conv, tile, vectors * lanes, view), lanes, cpu)
 
 
 @dataclass(frozen=True)
 class _Shape:
     """Of a convolution that is written so: V[n, tile, a, c, x], U[panel, a, c, s, o].
 
-    given  whether U is an input
+    kept  whether U is an input
     """
 
     images: int
@@ -123,7 +124,7 @@ class _Shape:
     taps: int
     panel: int
     wide: int
-    given: bool
+    kept: bool
 
     @classmethod
     def of(cls, f: Filter, tile: int, panel: int, view: View) -> _Shape:
@@ -166,7 +167,7 @@ class Winograd(InTiles):
             return None
         plan = cls.of(shape, cpu.lanes(32), cpu)
         # Of constants; how far is told by the input, which is read as often.
-        ahead = ahead_of(view.block.reads[0].buffer, cpu) if shape.given else Ahead()
+        ahead = ahead_of(view.block.reads[0].buffer, cpu) if shape.kept else Ahead()
         return replace(plan, ahead=ahead.elements, panel=ahead.panel)
 
     @classmethod
@@ -204,15 +205,15 @@ class Winograd(InTiles):
 
     def _shape(self, view: View) -> Any:
         """That of the form, or of what the convolution becomes; None if it cannot."""
-        shape, found = view.found(_form), match_filter(view.block)
-        if shape is not None or isinstance(found, str) or found.sizes[0] % self.width:
+        shape, conv = view.found(_form), match_filter(view.block)
+        if shape is not None or isinstance(conv, str) or conv.sizes[0] % self.width:
             return shape
-        return _Shape.of(found, self.tile, self.width, view)
+        return _Shape.of(conv, self.tile, self.width, view)
 
     def wrong(self, view: View) -> str | None:
-        found, form = match_filter(view.block), view.found(_form)
-        if form is None and isinstance(found, str):
-            return f"it is no convolution that fewer products can give: {found}"
+        conv, form = match_filter(view.block), view.found(_form)
+        if form is None and isinstance(conv, str):
+            return f"it is no convolution that fewer products can give: {conv}"
         if PassContext.current().get("numerics") == "exact":
             return "numerics are to be exact, and fewer products are sums of other numbers"
         if self.tile not in (2, 4):
@@ -239,7 +240,7 @@ class Winograd(InTiles):
         weights = s.panels * s.count * s.depth * s.taps * s.panel
         # Half of what is multiplied with is 0; results are turned round one by one.
         transforms = inputs * s.count / 2 / self.lanes + results * (s.count / 2 / self.lanes + 0.5)
-        cycles = s.images * (sums + transforms) + (0 if s.given else 3 * weights)
+        cycles = s.images * (sums + transforms) + (0 if s.kept else 3 * weights)
         blocks = s.tiles // self.block
         data = inputs * size // s.count * self.tile
         traffic = (
@@ -305,8 +306,8 @@ def _form(view: View) -> _Shape | None:
     panels, taps, panel, wide = (
         e.value for e in (shapes[1][0], shapes[1][3], shapes[1][4], shapes[2][3])
     )
-    given = not _writers(sch, view.rv, buffers[1])
-    return _Shape(images, tiles, count, depth, across, panels, taps, panel, wide, given)
+    kept = not _writers(sch, view.rv, buffers[1])
+    return _Shape(images, tiles, count, depth, across, panels, taps, panel, wide, kept)
 
 
 def _writers(sch: Schedule, rv: Any, buffer: Any) -> list[Any]:
