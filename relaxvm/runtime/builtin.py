@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import ctypes
 import math
+from collections import deque
 from collections.abc import Callable
 from functools import partial
+from sys import getrefcount
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -162,8 +164,47 @@ def alloc_tensor_of(offset: object, shape: object, dtype: object) -> Callable[[S
 
     assert isinstance(dtype, DataType)
     sized: Any = alloc
+    sized.dtype = dtype
     sized.end_bytes = integer(offset, "offset") + math.prod(extents) * dtype.itemsize
     return alloc
+
+
+def new_tensor_of(
+    alloc_storage: Callable[..., Storage], alloc_tensor: Callable[[Storage], NDArray]
+) -> Callable[[], NDArray]:
+    """A tensor in a storage of its own, by what `alloc_storage_of` and `alloc_tensor_of` gave.
+
+    Memory of a small one goes round: it is taken again when nobody looks at it any more.
+    """
+    sized: Any = alloc_storage
+    placed: Any = alloc_tensor
+    if sized.size_bytes > _SMALL_BYTES or not result_memory.COUNTS_TELL:
+        return lambda: alloc_tensor(alloc_storage(None))
+    homes: deque[np.ndarray] = deque()
+    new, dtype = wrap_unchecked, placed.dtype
+
+    def make() -> NDArray:
+        home = None
+        try:
+            home = homes.popleft()
+        except IndexError:
+            pass
+        if home is None or getrefcount(home.base) != _UNSEEN:
+            if home is not None and len(homes) < _MOST_HOMES:
+                homes.append(home)
+            home = alloc_tensor(alloc_storage(None)).array
+        homes.append(home)
+        return new(home.view(), dtype, _CPU)
+
+    return make
+
+
+def _holders_of_home() -> int:
+    home = np.ndarray(1, _UINT8, np.empty(1, _UINT8))
+    return getrefcount(home.base)
+
+
+_SMALL_BYTES, _MOST_HOMES, _UNSEEN = 1 << 12, 4, _holders_of_home()
 
 
 def alloc_shaped_tensor_of(
@@ -532,6 +573,7 @@ class Builtin(NamedTuple):
              info, dim (all constants); "(a b)*" repeats; a trailing "=" marks an optional one
     pure     no effect besides its result
     aliases  whether the result may share memory with an argument or keep it alive
+    calls    whether it calls a function it is given, which sees the arguments and may keep them
     bind     factory over the constant arguments after the first `dynamic`
     account  whether it is given the call's account first
     """
@@ -540,6 +582,7 @@ class Builtin(NamedTuple):
     args: str
     pure: bool = False
     aliases: bool = False
+    calls: bool = False
     bind: Callable[..., Callable[..., Any]] | None = None
     dynamic: int = 0
     account: bool = False
@@ -627,15 +670,17 @@ TABLE: dict[str, Builtin] = {
         "tuple_reset_item": Builtin(tuple_reset_item, "any any", pure=True, aliases=True),
         # functions
         "make_closure": Builtin(make_closure, "any (any)*", pure=True, aliases=True),
-        "invoke_closure": Builtin(invoke_closure, "any any", aliases=True),
-        "call_tir_dyn": Builtin(call_tir_dyn, "any (any)*", aliases=True),
+        "invoke_closure": Builtin(invoke_closure, "any any", aliases=True, calls=True),
+        "call_tir_dyn": Builtin(call_tir_dyn, "any (any)*", aliases=True, calls=True),
         # conditions and messages
         "read_if_cond": Builtin(as_condition, "any", pure=True),
         "assert_op": Builtin(assert_op, "any any= (any)*"),
         "print": Builtin(print_, "any (any)*"),
         "is_null": Builtin(is_null, "any", pure=True),
         "debug_print": Builtin(debug_print, "any (any)*"),
-        "invoke_debug_func": Builtin(invoke_debug_func, "any any any (any)*", aliases=True),
+        "invoke_debug_func": Builtin(
+            invoke_debug_func, "any any any (any)*", aliases=True, calls=True
+        ),
         # caches that grow (their memory is not planned: nothing planned is part of the result)
         "attention_kv_cache_create": Builtin(kv_cache.create, "any any any= any=", account=True),
         "attention_kv_cache_append": Builtin(kv_cache.append, "any any", account=True),

@@ -7,7 +7,7 @@ begin each message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,17 @@ from .sinfo import (
 )
 
 _Check = Callable[[Any], Any]
+
+
+class Demand(NamedTuple):
+    """What a check of a constant kind demands of a tensor; whoever knows that may leave it out.
+
+    ndim  -1: any        dtype, shape  None: any
+    """
+
+    dtype: DataType | None = None
+    ndim: int = -1
+    shape: tuple[int, ...] | None = None
 
 
 def got(value: object) -> str:
@@ -92,6 +103,8 @@ def tensor_info_of(ndim: Any, dtype: Any, context: Any) -> _Check:
         if axes >= 0 and value.array.ndim != axes:
             raise VMTypeError(f"{where}: wanted {axes} dimensions, got {got(value)}")
 
+    stating: Any = check
+    stating.demand = Demand(wanted, axes)
     return check
 
 

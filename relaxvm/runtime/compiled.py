@@ -189,7 +189,7 @@ class CompiledProgram:
         self._plans = plans
         self._layouts = [FrameLayout(plan) for plan in plans]
         self._frames: list[dict[int, NativeFrame]] = [{} for _ in self._linked]
-        self._resumes: dict[int, dict[int, tuple[Step, ...]]] = {}
+        self._resumes: dict[tuple[int, int], tuple[Step, ...]] = {}
         self._pending: dict[tuple[int, int], tuple[BaseException, list[Any]]] = {}
         self._keep: list[Any] = []
         self._words = (ctypes.c_int64 * max(1, len(code.words)))()
@@ -329,17 +329,10 @@ class CompiledProgram:
 
     def _steps_from(self, index: int, pc: int) -> tuple[Step, ...]:
         """The rest of the block of instruction `pc`."""
-        resumes = self._resumes.get(index)
-        if resumes is None:
-            linked = self._linked[index]
-            resumes = {}
-            for block in linked.blocks:
-                for k, step in enumerate(block):
-                    pc_of_step = linked.positions.get(id(step))
-                    if pc_of_step is not None:
-                        resumes[pc_of_step] = block[k:]
-            self._resumes[index] = resumes
-        return resumes[pc]
+        steps = self._resumes.get((index, pc))
+        if steps is None:
+            steps = self._resumes[index, pc] = self._linked[index].steps.rest(pc)
+        return steps
 
     def _note(self, where: int, depth: int, error: BaseException) -> None:
         self._unwind(error, [(self._linked[where >> 32], where & 0xFFFF_FFFF)], depth)

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..base import VMError, reachable
-from .builtin import Storage, alloc_storage_of, storage_size
+from .builtin import Storage, alloc_storage_of, new_tensor_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
 
@@ -35,7 +35,6 @@ _COUNTS_TELL = (
     sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 )
 _SHOWING = (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE)
-_SHOWING_BUILTINS = ("vm.builtin.call_tir_dyn", "vm.builtin.invoke_debug_func")
 _ALLOC_STORAGE, _ALLOC_TENSOR = "vm.builtin.alloc_storage", "vm.builtin.alloc_tensor"
 
 
@@ -55,6 +54,33 @@ class Plan:
     watched: list[int] = field(default_factory=list)
     arenas: dict[int, tuple[str, bool]] = field(default_factory=dict)
     places: list[tuple[int, str, bool]] = field(default_factory=list)
+
+
+Fused = tuple[int, Callable[[], Any]]
+"""An instruction whose work another does, and the function for both."""
+
+
+def fused_tensors(
+    ops: Sequence[Op], starts: Sequence[int], skipped: Container[int]
+) -> dict[int, Fused]:
+    """The tensors that have a storage of their own, of constant size, in the same block: by the
+    instruction that makes one, that of its storage, and what makes both at once.
+    """
+    uses = Counter(p for op in ops if op.kind != OpKind.KILL for p in (*set(op.args), op.dst))
+    leaders, fused = set(starts), {}
+    waiting: dict[int, int] = {}
+    for pc, op in enumerate(ops):
+        if pc in leaders:
+            waiting.clear()
+        if pc in skipped:
+            continue
+        if op.symbol == _ALLOC_STORAGE and op.size_bytes >= 0 and uses[op.dst] == 2:
+            waiting[op.dst] = pc
+        elif op.symbol == _ALLOC_TENSOR and len(op.args) == 1 and op.args[0] in waiting:
+            said = waiting.pop(op.args[0])
+            if op.function.end_bytes <= ops[said].size_bytes:
+                fused[pc] = said, new_tensor_of(ops[said].function, op.function)
+    return fused
 
 
 class Arena:
@@ -267,7 +293,7 @@ def escapes(ops: Sequence[Op], num_inputs: int) -> tuple[set[int], set[int], set
     for op in ops:
         if op.kind == OpKind.RET:
             returned += op.args
-        elif op.kind in _SHOWING or op.symbol in _SHOWING_BUILTINS:
+        elif op.kind in _SHOWING or op.calls:
             shown += op.args
             if op.tail:
                 returned += op.args

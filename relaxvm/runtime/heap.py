@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Any, NoReturn
 
 from ..base import VMTypeError, VMValueError
-from .check import got
+from .check import Demand, got
 from .constants import DimProgram
 from .dims import evaluate
 from .ndarray import NDArray, ShapeTuple
@@ -132,6 +132,9 @@ def match_shape_of(context: object, *flat: Any) -> Callable[[Any, ShapeHeap], No
                 f"{where}: slot {wanted} is outside a shape heap of {len(values)}"
             ) from None
 
+    if all(code == _ASSERT_IMM for code, _ in pairs):
+        stating: Any = match
+        stating.demand = Demand(ndim=count, shape=tuple([size for _, size in pairs]))
     return match
 
 

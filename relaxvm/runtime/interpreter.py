@@ -26,9 +26,9 @@ from .ndarray import NDArray, ShapeTuple, as_ndarray, wrap_unchecked
 from .nested import is_nest, map_leaves
 from .ops import OpKind, Step, StepKind
 
-_KERNEL3, _KERNEL2, _KERNEL1, _CALL1, _CALL2, _KERNEL, _CALL, _CALL0, _CALL3 = range(9)
-_EXTERN, _KILL, _RET, _FUNCTION, _IF, _GOTO, _INVOKE, _TAIL_FUNCTION, _TAIL_INVOKE = range(9, 18)
-assert [kind.value for kind in StepKind] == list(range(18))
+_KERNEL, _CALL, _ROW, _RET, _KERNEL_MANY, _CALL_MANY, _EXTERN, _KILL = range(8)
+_FUNCTION, _IF, _GOTO, _INVOKE, _TAIL_FUNCTION, _TAIL_INVOKE = range(8, 14)
+assert [kind.value for kind in StepKind] == list(range(14))
 _OP_BUILTIN, _OP_KERNEL, _, _, _OP_INVOKE, _OP_KILL, _OP_GOTO, _OP_IF, _ = map(int, OpKind)
 _PLAIN = {int, float, bool, str, type(None), ShapeTuple, VMClosure}
 
@@ -76,12 +76,14 @@ def run(
     depth: int = 0,
     resume: tuple[list[Any], tuple[Step, ...]] | None = None,
     places: list[tuple[LinkedFunction, int | None]] | None = None,
+    begin: tuple[Step, ...] | None = None,
 ) -> Any:
     """Run `entry` on arguments of the right number; gives its result.
 
     depth   how many VM functions it is inside of already
     resume  a register file, and the steps of `entry` to go on with, instead of arguments
     places  where to put the VM frames of an error, innermost first, instead of naming them on it
+    begin   steps to run in place of those of the first block
     """
     stack: list[tuple[Any, ...]] = []
     fn, step, frame = entry, None, None
@@ -93,45 +95,45 @@ def run(
         else:
             frames = fn.frames
             if frames is None:
-                regs = fn.template.copy()
+                regs = [*args, *fn.beyond_inputs]
             else:
                 frame = frames.take()
                 regs = frame[0].copy()
-            regs[: len(args)] = args
-            block = fn.blocks[0]
+                regs[: len(args)] = args
+            block = fn.blocks[0] if begin is None else begin
         while True:
             for step in block:
                 op, f, d, a, b, c = step
-                if op == _KERNEL3:
-                    code = f(regs[a], regs[b], regs[c])
+                if op == _KERNEL:
+                    if b is None:
+                        code = f(regs[a])
+                    elif c is None:
+                        code = f(regs[a], regs[b])
+                    else:
+                        code = f(regs[a], regs[b], regs[c])
                     if code is not None:
-                        d.raise_failure(code, (regs[a], regs[b], regs[c]))
-                elif op == _KERNEL2:
-                    code = f(regs[a], regs[b])
-                    if code is not None:
-                        d.raise_failure(code, (regs[a], regs[b]))
-                elif op == _KERNEL1:
-                    code = f(regs[a])
-                    if code is not None:
-                        d.raise_failure(code, (regs[a],))
-                elif op == _CALL1:
-                    regs[d] = f(regs[a])
-                elif op == _CALL2:
-                    regs[d] = f(regs[a], regs[b])
-                elif op == _KERNEL:
-                    code = f(*[regs[i] for i in a])
-                    if code is not None:
-                        d.raise_failure(code, [regs[i] for i in a])
+                        _fail(step, code, regs)
                 elif op == _CALL:
-                    regs[d] = f(*a(regs))
-                elif op == _CALL0:
-                    regs[d] = f()
-                elif op == _CALL3:
-                    regs[d] = f(regs[a], regs[b], regs[c])
-                elif op == _EXTERN:
-                    regs[d] = adopt(f(*[regs[i] for i in a]))
-                elif op == _KILL:
-                    regs[d] = None
+                    if a is None:
+                        regs[d] = f()
+                    elif b is None:
+                        regs[d] = f(regs[a])
+                    elif c is None:
+                        regs[d] = f(regs[a], regs[b])
+                    else:
+                        regs[d] = f(regs[a], regs[b], regs[c])
+                elif op == _ROW:
+                    # `step` names the kernel, should one raise.
+                    for step in f:
+                        _, f, _, a, b, c = step
+                        if b is None:
+                            code = f(regs[a])
+                        elif c is None:
+                            code = f(regs[a], regs[b])
+                        else:
+                            code = f(regs[a], regs[b], regs[c])
+                        if code is not None:
+                            _fail(step, code, regs)
                 elif op == _RET:
                     value = regs[a]
                     if frame is not None:
@@ -143,6 +145,16 @@ def run(
                     regs[d] = value
                     del value
                     break
+                elif op == _KERNEL_MANY:
+                    code = f(*[regs[i] for i in a])
+                    if code is not None:
+                        d.raise_failure(code, [regs[i] for i in a])
+                elif op == _CALL_MANY:
+                    regs[d] = f(*a(regs))
+                elif op == _EXTERN:
+                    regs[d] = adopt(f(*[regs[i] for i in a]))
+                elif op == _KILL:
+                    regs[d] = None
                 elif op == _IF:
                     cond = regs[a]
                     if cond is True:
@@ -176,11 +188,11 @@ def run(
                         stack.append((fn, step, frame, regs, fn.blocks[following], d))
                     fn, frame, frames = callee, None, callee.frames
                     if frames is None:
-                        regs = fn.template.copy()
+                        regs = [*operands, *fn.beyond_inputs]
                     else:
                         frame = frames.take()
                         regs = frame[0].copy()
-                    regs[: len(operands)] = operands
+                        regs[: len(operands)] = operands
                     del operands
                     block = fn.blocks[0]
                     break
@@ -193,6 +205,11 @@ def run(
         else:
             name_frames(error, frames_passed, max_depth)
         raise
+
+
+def _fail(step: Step, code: int, regs: list[Any]) -> None:
+    _, _, kernel, *places = step
+    kernel.raise_failure(code, [regs[place] for place in places if place is not None])
 
 
 def closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:
@@ -236,7 +253,7 @@ def run_carefully(
             if account is not None:
                 account.instruction()
             op = fn.ops[pc]
-            kind, callee, symbol, dst, places, target, _, _, _ = op
+            kind, callee, symbol, dst, places, target, *_ = op
             if kind <= _OP_INVOKE:
                 operands = shown = [regs[i] for i in places]
                 if kind == _OP_BUILTIN and places and places[0] == fn.account:

@@ -7,20 +7,20 @@ arguments, for the fast loop.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import LinkError, VMTypeError
 from .builtin import TABLE, Builtin, VMClosure
-from .frame import Frames, take_from_arena
+from .frame import Frames
 from .library import LIBRARY
 from .limits import Account
 from .native import KernelFunction
-from .ops import Op, OpKind, Step, StepKind
+from .ops import Op, OpKind, Step
 from .program import FunctionInfo, Program
 from .registry import get_global_func, nearest_names
 from .resolve import THE_MACHINE, ResolvedFunction, resolve_program
+from .steps import Blocks
 from .verify import arguments_problem
 
 # Ops whose callees have names, which differ from machine to machine.
@@ -31,14 +31,16 @@ class LinkedFunction:
     """A VM function ready to run.
 
     template  the register file a call begins with: registers, then `account`, trash and constants
+    beyond_inputs  the same without the parameters, which come first
     ops       one per instruction
-    blocks    the same for the fast loop
+    blocks    the same for the fast loop, made by `steps`
     frames    register files with their storage prepared
     """
 
     __slots__ = (
         "__weakref__",
         "account",
+        "beyond_inputs",
         "blocks",
         "frames",
         "info",
@@ -48,6 +50,7 @@ class LinkedFunction:
         "plan",
         "positions",
         "program",
+        "steps",
         "template",
         "vm",
     )
@@ -61,21 +64,27 @@ class LinkedFunction:
         self.account = resolved.account
         self.plan = resolved.plan
         self.template: list[Any] = []
+        self.beyond_inputs: list[Any] = []
         self.ops: list[Op] = []
         self.blocks: tuple[tuple[Step, ...], ...] = ()
+        self.steps: Blocks
         self.positions: dict[int, int] = {}
         self.frames: Frames | None = None
 
     def link(self, resolved: ResolvedFunction, callees: Mapping[str, Any]) -> None:
         """Put the machine and `callees`, by name, where they are used."""
         self.template = [self._value(value, callees) for value in resolved.template]
+        self.beyond_inputs = self.template[self.num_inputs :]
         self.ops = [
             op._replace(function=callees[op.symbol]) if op.kind in _NAMED else op
             for op in resolved.ops
         ]
         if self.plan.storages or self.plan.places:
             self.frames = Frames(self.template, self.plan)
-        self.blocks = _blocks(self, resolved.leaders)
+        registers = self.info.register_file_size
+        steps = Blocks(self.ops, self.plan, resolved.leaders, registers, resolved.reuse_memory)
+        self.steps, self.positions = steps, steps.positions
+        self.blocks = tuple([steps.block(pc) for pc in steps.starts])
 
     def _value(self, value: Any, callees: Mapping[str, Any]) -> Any:
         if value is THE_MACHINE:
@@ -171,72 +180,3 @@ class BuiltinValue:
 
     def __repr__(self) -> str:
         return f"<{self.name}>"
-
-
-_CALLS = {0: StepKind.CALL0, 1: StepKind.CALL1, 2: StepKind.CALL2, 3: StepKind.CALL3}
-_KERNEL_CALLS = {1: StepKind.KERNEL1, 2: StepKind.KERNEL2, 3: StepKind.KERNEL3}
-
-
-def _blocks(linked: LinkedFunction, leaders: list[int]) -> tuple[tuple[Step, ...], ...]:
-    """The steps of each block.
-
-    A call of a VM function ends one, so that the caller can go on at the next.
-    """
-    ops, plan = linked.ops, linked.plan
-    arenas = dict(zip(plan.arenas, plan.places))
-    starts = set(leaders)
-    starts.update(
-        pc + 1 for pc, op in enumerate(ops) if op.kind in (OpKind.FUNCTION, OpKind.INVOKE)
-    )
-    ordered = sorted(starts)
-    index = {pc: i for i, pc in enumerate(ordered)}
-    blocks: list[tuple[Step, ...]] = []
-    for start, end in zip(ordered, [*ordered[1:], len(ops)]):
-        steps: list[Step] = []
-        for pc in range(start, end):
-            if pc in plan.skipped:
-                continue
-            step = _step(ops[pc], pc, index, linked.info.register_file_size)
-            if pc in arenas:
-                size, dst = ops[pc].args[1], ops[pc].dst
-                step = (StepKind.CALL2.value, take_from_arena, dst, arenas[pc][0], size, None)
-            steps.append(step)
-            linked.positions[id(step)] = pc
-        if ops[end - 1].kind in (OpKind.BUILTIN, OpKind.KERNEL, OpKind.EXTERN, OpKind.KILL):
-            steps.append((StepKind.GOTO.value, None, None, index[end], None, None))
-        blocks.append(tuple(steps))
-    return tuple(blocks)
-
-
-def _step(op: Op, pc: int, index: dict[int, int], registers: int) -> Step:
-    """One op for the fast loop. Each call makes a new tuple: its identity stands for the
-    instruction.
-    """
-    args, count = op.args, len(op.args)
-    a, b, c = (*args[:3], None, None, None)[:3]
-    if op.kind == OpKind.KERNEL:
-        kind = _KERNEL_CALLS.get(count)
-        if kind is not None:
-            return (kind.value, op.function.call, op.function, a, b, c)
-        return (StepKind.KERNEL.value, op.function.call, op.function, args, None, None)
-    if op.kind == OpKind.BUILTIN or (op.kind == OpKind.EXTERN and op.dst >= registers):
-        # What an extern returns is made a value of the program where a register takes it.
-        small = _CALLS.get(count)
-        if small is not None:
-            return (small.value, op.function, op.dst, a, b, c)
-        return (StepKind.CALL.value, op.function, op.dst, operator.itemgetter(*args), None, None)
-    if op.kind == OpKind.EXTERN:
-        return (StepKind.EXTERN.value, op.function, op.dst, args, None, None)
-    if op.kind == OpKind.FUNCTION:
-        called = StepKind.TAIL_FUNCTION if op.tail else StepKind.FUNCTION
-        return (called.value, op.function, op.dst, args, index[pc + 1], None)
-    if op.kind == OpKind.INVOKE:
-        called = StepKind.TAIL_INVOKE if op.tail else StepKind.INVOKE
-        return (called.value, op.function, op.dst, a, b, index[pc + 1])
-    if op.kind == OpKind.KILL:
-        return (StepKind.KILL.value, None, a, None, None, None)
-    if op.kind == OpKind.GOTO:
-        return (StepKind.GOTO.value, None, None, index[op.target], None, None)
-    if op.kind == OpKind.IF:
-        return (StepKind.IF.value, None, None, a, index[pc + 1], index[op.target])
-    return (StepKind.RET.value, None, None, a, None, None)

@@ -34,6 +34,8 @@ class Op(NamedTuple):
     args: tuple[int, ...] = ()
     target: int = -1
     aliases: bool = False
+    calls: bool = False
+    """A builtin that calls a function it is given."""
     size_bytes: int = -1
     """Bytes of a storage of constant size."""
     tail: bool = False
@@ -42,27 +44,25 @@ class Op(NamedTuple):
 class StepKind(IntEnum):
     """What a step of a block does: (kind, function, dst, a, b, c).
 
-    The order is the one the fast loop asks in.
+    The order is the one the fast loop asks in. KERNEL and CALL have one to three and up to three
+    arguments (a, b, c; None for none), those with "MANY" a tuple of them; of a ROW, `function` is a
+    tuple of KERNEL steps.
     """
 
-    KERNEL3 = 0
-    KERNEL2 = 1
-    KERNEL1 = 2
-    CALL1 = 3
-    CALL2 = 4
-    KERNEL = 5
-    CALL = 6
-    CALL0 = 7
-    CALL3 = 8
-    EXTERN = 9
-    KILL = 10
-    RET = 11
-    FUNCTION = 12
-    IF = 13
-    GOTO = 14
-    INVOKE = 15
-    TAIL_FUNCTION = 16
-    TAIL_INVOKE = 17
+    KERNEL = 0
+    CALL = 1
+    ROW = 2
+    RET = 3
+    KERNEL_MANY = 4
+    CALL_MANY = 5
+    EXTERN = 6
+    KILL = 7
+    FUNCTION = 8
+    IF = 9
+    GOTO = 10
+    INVOKE = 11
+    TAIL_FUNCTION = 12
+    TAIL_INVOKE = 13
 
 
 Step = tuple[int, Any, Any, Any, Any, Any]

@@ -39,9 +39,10 @@ class ResolvedFunction:
               and have no `function`
     leaders   the instructions that begin blocks
     plan      what of its memory is prepared
+    reuse_memory  whether memory of one call may serve the next
     """
 
-    __slots__ = ("account", "info", "leaders", "ops", "plan", "program", "template")
+    __slots__ = ("account", "info", "leaders", "ops", "plan", "program", "reuse_memory", "template")
 
     def __init__(
         self,
@@ -60,6 +61,7 @@ class ResolvedFunction:
         mark_tail_calls(self.ops, info.name, circles)
         self.leaders = leaders_of(instructions)
         self.plan = Plan()
+        self.reuse_memory = reuse_memory
         if reuse_memory:
             self.plan = plan_frame(self.ops, info, self.leaders, self.template)
         for scope, seen in self.plan.arenas.values():
@@ -160,6 +162,7 @@ class _Resolver:
             dst,
             args,
             aliases=builtin.aliases,
+            calls=builtin.calls,
             size_bytes=size_bytes,
         )
 

@@ -19,6 +19,7 @@ from .builtin import VMClosure
 from .compiled import CompiledFunction, link_compiled
 from .device import Device
 from .donation import taken
+from .entry import checked_entry, result_is_own
 from .interpreter import VMInstrumentReturnKind as VMInstrumentReturnKind
 from .interpreter import run, run_carefully
 from .kernel import KernelSection
@@ -187,8 +188,13 @@ class VirtualMachine(RelayCalls):
         """
         info, count, max_depth = fn.info, fn.num_inputs, self.limits.max_depth
         converters = self._converters[fn.name] = converters_of(info)
+        fits, begin = checked_entry(fn) if self._interpreted and not donating else (_never, None)
+        own = None if result_is_own(fn) else self._own
 
         def call(*args: Any, **kwargs: Any) -> Any:
+            if not kwargs and fits(args) and not self._careful:
+                value = run(fn, args, max_depth, 0, None, None, begin)
+                return value if own is None else own(value)
             destination = taken_destination(info, kwargs) if kwargs else None
             bound = args
             if kwargs or len(args) != count:
@@ -204,7 +210,9 @@ class VirtualMachine(RelayCalls):
                 value = native(*values)
             else:
                 # Machine code comes here with what it refused: the interpreter says why.
-                value = self._own(run(fn, values, max_depth))
+                at_once = begin if fits(values) else None
+                value = run(fn, values, max_depth, begin=at_once)
+                value = value if own is None else own(value)
             return value if destination is None else destination.write(value)
 
         call.__name__ = call.__qualname__ = fn.name
@@ -485,6 +493,11 @@ class VirtualMachine(RelayCalls):
     def __repr__(self) -> str:
         names = ", ".join(self.function_names)
         return f"<VirtualMachine on {self.device}: {names}; kernels {self.kernel_source}>"
+
+
+def _never(args: Sequence[Any]) -> bool:
+    """Stands for `fits` where machine code checks, or arguments are used up."""
+    return False
 
 
 def _differ(values: Sequence[Any], args: Sequence[Any]) -> bool:

@@ -549,6 +549,42 @@ def test_errors_of_kernels_are_the_same_in_both_loops():
             vm["run_fails"](ones(3))
 
 
+def test_a_kernel_that_fails_in_a_row_of_kernels_is_named():
+    ib = ExecBuilder()
+    ib.add_kernels(section())
+    with ib.function("main", 3):
+        for place in (0, 1, 2):
+            ib.emit_call("fails", [ib.r(place)])
+        ib.emit_ret(ib.r(0))
+    first, second = array(ones(2)), array(ones(3))
+    with pytest.raises(VMValueError, match="n must be even") as caught:
+        machine(ib)["main"](first, second, first)
+    assert "instruction 1: call fails" in "\n".join(caught.value.__notes__)
+
+
+def test_each_check_is_made_where_it_stands_for_arguments_that_do_not_fit():
+    ib = ExecBuilder()
+    info, seen = TensorInfo(F32, 1), []
+    with ib.function("main", 2, ["x", "y"], [info, info]):
+        for place, name in enumerate("xy"):
+            ib.emit_call("vm.builtin.check_tensor_info", [ib.r(place), 1, F32, name])
+            ib.emit_call("vm.builtin.match_shape", [ib.r(place), None, name, 0, 4])
+            ib.emit_call("env.see", [ib.r(place)])
+        ib.emit_ret(ib.r(1))
+    vm = VirtualMachine(ib.get(), functions={"env.see": seen.append})
+    good, x = array(ones()), array(ones(5))
+    assert vm["main"](good, good) is good and len(seen) == 2
+    for args, where, count in [
+        ((array(np.ones(4)), good), "instruction 0: call vm.builtin.check_tensor_info", 2),
+        ((x, good), "instruction 1: call vm.builtin.match_shape", 2),
+        ((good, x), "instruction 4: call vm.builtin.match_shape", 3),
+        ((good[::2], good), "instruction 1: call vm.builtin.match_shape", 3),
+    ]:
+        with pytest.raises(RelaxvmError) as caught:
+            vm["main"](*args)
+        assert where in "\n".join(caught.value.__notes__) and len(seen) == count
+
+
 # Memory reuse
 
 
@@ -579,7 +615,7 @@ def test_memory_of_intermediates_is_reused():
         np.testing.assert_array_equal(result.numpy(), ones() + i)
 
 
-@pytest.mark.parametrize(
+keeps = pytest.mark.parametrize(
     "keep",
     [
         lambda x: x,
@@ -592,6 +628,20 @@ def test_memory_of_intermediates_is_reused():
     ],
     ids=["array", "numpy", "slice", "memoryview", "dlpack", "part", "nested"],
 )
+
+
+@keeps
+def test_a_small_result_is_written_over_only_when_nobody_looks_at_it(keep):
+    main, kept, x = machine(chain(1))["main"], [], array(ones())
+    for i in range(9):
+        kept.append(keep(main(x, array(i * ones()))))
+        if i % 3 == 2:
+            kept.pop(i % 2)
+    values = [v["deep"][0] if isinstance(v, dict) else v for v in kept]
+    assert [float(np.asarray(v).ravel()[0]) for v in values] == [4.0, 5.0, 6.0, 7.0, 8.0, 9.0]
+
+
+@keeps
 def test_memory_that_an_extern_keeps_is_not_reused(keep):
     kept = []
     grant = EXTERNS | {"env.keep": lambda x: kept.append(keep(x))}
