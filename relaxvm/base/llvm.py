@@ -126,7 +126,7 @@ def _kind(of: str) -> tuple[str, int]:
 
 
 @functools.cache
-def _natural(of: str) -> int:
+def natural_align(of: str) -> int:
     """The alignment of a scalar in memory; of a vector, that of its elements."""
     element = parts_of(of)[0]
     return _ALIGN.get(element) or max(1, _kind(element)[1] // 8)
@@ -403,8 +403,11 @@ class Function:
         """Arithmetic, logic and comparisons, flags with them: "add nuw", "fadd reassoc contract",
         "icmp ult", "fcmp oeq". One of the operands may be a number.
         """
-        of = a.type if isinstance(a, Value) else b.type if isinstance(b, Value) else "a value"
-        a, b = self._as(opcode, a, of), self._as(opcode, b, of)
+        if isinstance(a, Value) and isinstance(b, Value) and a.type == b.type:
+            of = a.type
+        else:
+            of = a.type if isinstance(a, Value) else b.type if isinstance(b, Value) else "a value"
+            a, b = self._as(opcode, a, of), self._as(opcode, b, of)
         try:
             result = _result(opcode, of)
         except CodegenError as error:
@@ -507,12 +510,19 @@ class Function:
         self.allocas.append(f"  {name} = alloca [{count} x {element}], align {align}")
         return name
 
+    def slot(self, of: str, initial: Operand) -> Value:
+        """Stack memory that holds `initial` when the function begins."""
+        name = self.alloca(of)
+        first = self._as("slot", initial, of)
+        self.allocas.append(f"  store {of} {first}, ptr {name}, align {natural_align(of)}")
+        return name
+
     def load(self, of: str, place: Value, align: int = 0, order: str = "", note: str = "") -> Value:
         """What lies at an address. order: of an atomic load. note: ", " and metadata"""
         if place.__class__ is not Value or place.type != "ptr":
             self._refuse("load", "ptr", place)
         head, tail = ("load atomic ", f" {order}") if order else ("load ", "")
-        tail = f"{tail}, align {align or _natural(of)}{note}"
+        tail = f"{tail}, align {align or natural_align(of)}{note}"
         return self.result_of("".join((head, of, ", ptr ", place, tail)), of)
 
     def store(
@@ -532,7 +542,7 @@ class Function:
         else:
             stored = self._as("store", stored, of or "a value with a type")
         head, tail = ("  store atomic ", f" {order}") if order else ("  store ", "")
-        tail = f"{tail}, align {align or _natural(of)}{note}"
+        tail = f"{tail}, align {align or natural_align(of)}{note}"
         self.emit("".join((head, of, " ", stored, ", ptr ", place, tail)))
 
     def at(self, pointer: Value, size_bytes: Operand, inbounds: bool = False) -> Value:
@@ -543,9 +553,16 @@ class Function:
         """The address of element `i` (i64) of an array."""
         if array.__class__ is not Value or array.type != "ptr":
             self._refuse("address", "ptr", array)
-        i = self._as("address", i, "i64")
+        if not isinstance(i, Value) or i.type != "i64":
+            i = self._as("address", i, "i64")
         head = "getelementptr inbounds " if inbounds else "getelementptr "
         return self.result_of("".join((head, of, ", ptr ", array, ", i64 ", i)), "ptr")
+
+    def member(self, struct: str, place: Value, i: int) -> Value:
+        """The address of field `i` of a struct."""
+        place = self._as("address", place, "ptr")
+        head = f"getelementptr inbounds {struct}, ptr {place}"
+        return self.result_of(f"{head}, i32 0, i32 {i}", "ptr")
 
     def change(self, how: str, place: Value, operand: Operand, order: str, of: str = "") -> Value:
         """atomicrmw: "add", "sub", "and", ...; gives what was there."""

@@ -202,13 +202,12 @@ def _placing(m: llvm.Module, places: bool) -> None:
 def _spread(f: llvm.Function) -> None:
     """The caller is about to wake workers."""
     words = "<16 x i64>"
-    mask, has_mask = f.alloca("i64", 128, 16), f.alloca("i8", 1)
+    mask, has_mask = f.alloca("i64", 128, 16), f.slot("i8", 0)
     here = f.call("sched_getcpu")
     f.store(here, _at(CALLER), order="monotonic")
     collided = f.load("i32", _at(COLLIDED), order="monotonic")
     known = f.op("icmp ult", here, 1024)
     with f.if_(f.op("and", known, f.op("icmp ne", collided, 0))):
-        f.store(0, has_mask, of="i8")
         here = f.cast("zext", here, "i64")
         mark = f.op("add", here, 1)
         enlisted = f.load("i64", _at(SLOTS), order="acquire")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...base import CodegenError, DataType, add_note, callees_first, reachable
+from ...base.llvm import Function, Value, constant
 from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, is_const, walk
 from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
@@ -21,8 +22,8 @@ from .expr import ExprEmitter
 from .flops import kernel_flops
 from .module import ModuleText
 from .signature import Parameter, Signature, signature_of
-from .stmt import STACK_BYTES, KernelEmitter
-from .text import FunctionText, mangle, scalar_type
+from .stmt import STACK_BYTES, THREADS, KernelEmitter
+from .text import mangle, scalar_type, storage_type
 from .wrapper import emit_wrapper
 
 MAX_INSTRUCTIONS = 1_000_000
@@ -107,7 +108,7 @@ class Generator(ModuleText):
             triple, native_half, confined, has_symbol, constants="wrapper_constant"
         )
 
-    def call_function(self, g: KernelEmitter, node: Call, parts: list[str]) -> str:
+    def call_function(self, g: KernelEmitter, node: Call, parts: list[Value]) -> Value:
         """A call of another loop function of the module; leaves with its failure if it has one."""
         callee = self.functions.get(node.op) if isinstance(node.op, GlobalVar) else None
         if callee is None:
@@ -117,41 +118,35 @@ class Generator(ModuleText):
             raise CodegenError(
                 f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}"
             )
-        symbols: dict[Var, str] = {}
-        typed = []
+        symbols: dict[Var, Value] = {}
+        passed = []
         for param, arg, value in zip(signature.params, node.args, parts):
             if param.buffer is None:
                 if arg.dtype is not param.dtype:
                     raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
-                typed.append(f"{scalar_type(param.dtype)} {value}")
+                passed.append(value)
                 continue
-            pointer = self._pointer_argument(g, node, param, arg, value, symbols)
-            typed.append(f"ptr {pointer}")
+            passed.append(self._pointer_argument(g, node, param, arg, value, symbols))
         for symbol in signature.symbols:
             if symbol not in symbols:
                 raise CodegenError(
                     f"{node.op}: the value of symbol {symbol.name} cannot be told from this call"
                 )
-            typed.append(f"i64 {symbols[symbol]}")
-        result = ""
-        if callee.ret is not None:
+            passed.append(symbols[symbol])
+        ret, result = callee.ret, constant(None, "ptr")
+        if ret is not None:
             result = g.text.alloca("i8", 16, 16)
-            typed.append(f"ptr {result}")
+            passed.append(result)
         if callee.threads:
-            typed.append(f"i64 {g.threads}")
-            g.uses_threads = g.uses_threads or g.threads == "%threads"
-        code = g.text.op(f"call i32 @{callee.symbol}({', '.join(typed)})")
+            passed.append(g.threads)
+            g.uses_threads = g.uses_threads or g.threads == THREADS
+        code = g.text.call(callee.symbol, *passed)
         if self._can_fail(callee):
-            g.fail_unless(g.op("icmp eq", "i32", code, "0"), code)
-        if callee.ret is None:
-            return "0"
-        kind, _ = g.to_storage(callee.ret, "undef") if callee.ret.bits != 16 else ("i16", "")
-        kept = g.text.op(f"load {kind}, ptr {result}, align {callee.ret.itemsize}")
-        return (
-            g.from_bits16(callee.ret, kept)
-            if callee.ret.bits == 16 and callee.ret.is_float
-            else (g.from_storage(callee.ret, kept))
-        )
+            g.fail_unless(g.text.op("icmp eq", code, 0), code)
+        if ret is None:
+            return code
+        kept = g.text.load(storage_type(ret, self.native_half), result, ret.itemsize)
+        return g.from_storage(ret, kept)
 
     def _pointer_argument(
         self,
@@ -159,9 +154,9 @@ class Generator(ModuleText):
         node: Call,
         param: Parameter,
         arg: PrimExpr,
-        value: str,
-        symbols: dict[Var, str],
-    ) -> str:
+        value: Value,
+        symbols: dict[Var, Value],
+    ) -> Value:
         """The pointer for a buffer parameter; binds the callee's symbols from the caller's buffer
         where it is known.
         """
@@ -340,41 +335,36 @@ def _define(generator: Generator, function: Definition, exported: bool) -> None:
     """Append an inner kernel."""
     linkage = "hidden" if exported else "internal"
     signature = function.signature
-    typed = []
-    text = FunctionText("", MAX_INSTRUCTIONS)
+    text = Function(
+        generator, function.symbol, "i32", "noinline nounwind", linkage, MAX_INSTRUCTIONS
+    )
     g = KernelEmitter(generator, text, function.fn, STACK_BYTES)
     g.symbol = function.symbol
     for i, param in enumerate(signature.params):
-        name = f"%a{i}"
         if param.buffer is None:
-            typed.append(f"{scalar_type(param.dtype)} {name}")
-            g.env[param.var] = name
+            g.env[param.var] = text.param(f"a{i}", scalar_type(param.dtype))
             continue
         facts = f" align {param.dtype.itemsize}" + _dereferenceable(param)
         facts = (" noalias" if signature.noalias else "") + facts
-        typed.append(f"ptr{facts} {name}")
+        name = text.param(f"a{i}", "ptr", facts)
         g.pointers[name] = facts
         g.env[param.buffer.data] = g.env[param.var] = name
         if not param.buffer.strides:
             g.memory[param.buffer.data] = g.memory[param.var] = (param.buffer.shape, param.dtype)
     for i, symbol in enumerate(signature.symbols):
-        name = f"%s{i}"
-        typed.append(f"i64 {name}")
-        g.wide[symbol] = name
-        g.env[symbol] = g.convert("trunc", "i64", name, scalar_type(symbol.dtype))
+        name = g.wide[symbol] = text.param(f"s{i}", "i64")
+        g.env[symbol] = g.text.cast("trunc", name, scalar_type(symbol.dtype))
     for zero in signature.zeros:
-        g.env[zero] = "0"
+        g.env[zero] = constant(0, scalar_type(zero.dtype))
     if function.ret is not None:
-        typed.append("ptr %ret")
-        g.ret = ("%ret", function.ret)
+        g.ret = (text.param("ret", "ptr"), function.ret)
     g.run(function.fn.body)
     if g.uses_threads:
         function.threads = True
-        typed.append("i64 %threads")
-    text.header = f"define {linkage} i32 @{function.symbol}({', '.join(typed)}) noinline nounwind"
-    function.kinds = tuple(each.split(" ", 1)[0] for each in typed)
+        text.param("threads", "i64")
+    function.kinds = tuple(each.type for each in text.params)
     function.failures |= g.used_failures
-    generator.add(text.text())
+    generator.add(text)
 
 
 def _dereferenceable(param: Parameter) -> str:
@@ -398,15 +388,15 @@ def _wrap(generator: Generator, function: Definition) -> KernelInfo:
     symbol = function.symbol.replace("relaxvm_inner_", "relaxvm_kernel_", 1)
     inner = generator.transitive_failures(function)
     # Checks, once per call: to optimise them takes LLVM longer than many a kernel, and saves 5 ns.
-    header = f"define i32 @{symbol}(ptr %args) noinline nounwind optnone"
-    text = FunctionText(header, MAX_INSTRUCTIONS)
     wrappers = generator.wrappers
+    text = Function(wrappers, symbol, "i32", "noinline nounwind optnone", budget=MAX_INSTRUCTIONS)
+    text.param("args", "ptr")
     wrappers.declare(function.symbol, "hidden i32", function.kinds, "nounwind")
     failures: list[Failure] = emit_wrapper(
         ExprEmitter(wrappers, text), signature, function.symbol, inner, function.threads
     )
     failures += [Failure("assert", message=generator.failures[number - 1]) for number in inner]
-    wrappers.add(text.text())
+    wrappers.add(text)
     return KernelInfo(
         function.gv.name_hint,
         symbol,

@@ -9,19 +9,19 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...base import DataType
-from .text import value_type, vector_of
+from ...base.llvm import Value, vector_of
 
 if TYPE_CHECKING:
     from .expr import ExprEmitter
 
 
 # (dtypes of a and b, unit): how one register is computed from (accumulator, a, b).
-_Step = Callable[["ExprEmitter", int, str, str, str], str]
+_Step = Callable[["ExprEmitter", int, Value, Value, Value], Value]
 
 
 def emit_dot(
-    g: ExprEmitter, dtypes: tuple[DataType, DataType, DataType], acc: str, a: str, b: str
-) -> str:
+    g: ExprEmitter, dtypes: tuple[DataType, DataType, DataType], acc: Value, a: Value, b: Value
+) -> Value:
     """The value of ``dot_accumulate(acc, a, b)``. 16-bit floats come as their bits (i16)."""
     of, of_a, of_b = dtypes
     instruction = _instruction(g, of.lanes, of_a, of_b)
@@ -29,43 +29,24 @@ def emit_dot(
         return _plain(g, dtypes, acc, a, b)
     lanes, step = instruction
     group = of_a.lanes // of.lanes
-    element, narrow = ("float" if of.is_float else "i32"), f"i{of_a.bits}"
     pieces = []
     for start in range(0, of.lanes, lanes):
         parts = (
-            _piece(g, acc, element, of.lanes, start, lanes),
-            _piece(g, a, narrow, of_a.lanes, start * group, lanes * group),
-            _piece(g, b, narrow, of_b.lanes, start * group, lanes * group),
+            _piece(g, acc, of.lanes // lanes, range(start, start + lanes)),
+            _piece(g, a, of.lanes // lanes, range(start * group, (start + lanes) * group)),
+            _piece(g, b, of.lanes // lanes, range(start * group, (start + lanes) * group)),
         )
         pieces.append(step(g, lanes, *parts))
-    return _joined(g, pieces, element, lanes)
-
-
-# -- vectors in pieces -----------------------------------------------------------------------------
-
-
-def _piece(g: ExprEmitter, value: str, element: str, lanes: int, start: int, count: int) -> str:
-    return (
-        value if lanes == count else _picked(g, value, element, lanes, range(start, start + count))
-    )
-
-
-def _picked(g: ExprEmitter, value: str, element: str, lanes: int, places: range) -> str:
-    of = vector_of(element, lanes)
-    mask = ", ".join(f"i32 {i}" for i in places)
-    return g.text.op(f"shufflevector {of} {value}, {of} poison, <{len(places)} x i32> <{mask}>")
-
-
-def _joined(g: ExprEmitter, pieces: list[str], element: str, lanes: int) -> str:
     while len(pieces) > 1:
-        mask = ", ".join(f"i32 {i}" for i in range(2 * lanes))
-        of = vector_of(element, lanes)
-        pieces = [
-            g.text.op(f"shufflevector {of} {x}, {of} {y}, <{2 * lanes} x i32> <{mask}>")
-            for x, y in zip(pieces[::2], pieces[1::2])
-        ]
+        pairs = zip(pieces[::2], pieces[1::2])
+        pieces = [g.text.shuffle(x, y, range(2 * lanes)) for x, y in pairs]
         lanes *= 2
     return pieces[0]
+
+
+def _piece(g: ExprEmitter, value: Value, count: int, places: range) -> Value:
+    """One of so many pieces of a vector."""
+    return value if count == 1 else g.text.shuffle(value, None, places)
 
 
 # -- instructions ----------------------------------------------------------------------------------
@@ -106,70 +87,57 @@ def _swapped(step: _Step) -> _Step:
     return lambda g, lanes, acc, a, b: step(g, lanes, acc, b, a)
 
 
-def _as(g: ExprEmitter, value: str, narrow: str, count: int, to: str) -> str:
-    return g.convert("bitcast", vector_of(narrow, count), value, to)
-
-
-def _vpdpbusd(g: ExprEmitter, lanes: int, acc: str, a: str, b: str) -> str:
+def _vpdpbusd(g: ExprEmitter, lanes: int, acc: Value, a: Value, b: Value) -> Value:
     # Operands of int32 lanes: the form that every version of LLVM reads.
-    of = vector_of("i32", lanes)
-    x, y = (_as(g, v, "i8", 4 * lanes, of) for v in (a, b))
-    return g.call(of, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", (of, acc), (of, x), (of, y))
+    x, y = (g.text.cast("bitcast", v, acc.type) for v in (a, b))
+    return g.text.extern(acc.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", acc, x, y)
 
 
-def _dpbf16ps(g: ExprEmitter, lanes: int, acc: str, a: str, b: str) -> str:
-    of, pairs = vector_of("float", lanes), vector_of("bfloat", 2 * lanes)
-    x, y = (_as(g, v, "i16", 2 * lanes, pairs) for v in (a, b))
-    name = f"llvm.x86.avx512bf16.dpbf16ps.{32 * lanes}"
-    return g.call(of, name, (of, acc), (pairs, x), (pairs, y))
+def _of_pairs(name: str) -> _Step:
+    """An instruction whose operands are vectors of bfloat."""
 
-
-_PMADDWD = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
-
-
-def _pmaddwd(g: ExprEmitter, lanes: int, acc: str, a: str, b: str) -> str:
-    # Where there is VNNI, LLVM makes one instruction (vpdpwssd) of this and the addition. The sum
-    # of two products wraps only for four times -32768, as int32 does.
-    of, pairs = vector_of("i32", lanes), vector_of("i16", 2 * lanes)
-    sums = g.call(of, f"llvm.x86.{_PMADDWD[lanes]}", (pairs, a), (pairs, b))
-    return g.op("add", of, acc, sums)
-
-
-def _arm(name: str) -> _Step:
-    def step(g: ExprEmitter, lanes: int, acc: str, a: str, b: str) -> str:
-        of, bytes_ = vector_of("i32", lanes), vector_of("i8", 4 * lanes)
-        full = f"llvm.aarch64.neon.{name}.v4i32.v16i8"
-        return g.call(of, full, (of, acc), (bytes_, a), (bytes_, b))
+    def step(g: ExprEmitter, lanes: int, acc: Value, a: Value, b: Value) -> Value:
+        x, y = (g.text.cast("bitcast", v, vector_of("bfloat", 2 * lanes)) for v in (a, b))
+        return g.text.extern(acc.type, name.format(32 * lanes), acc, x, y)
 
     return step
 
 
-def _bfdot(g: ExprEmitter, lanes: int, acc: str, a: str, b: str) -> str:
-    of, pairs = vector_of("float", lanes), vector_of("bfloat", 2 * lanes)
-    x, y = (_as(g, v, "i16", 2 * lanes, pairs) for v in (a, b))
-    return g.call(of, "llvm.aarch64.neon.bfdot.v4f32.v8bf16", (of, acc), (pairs, x), (pairs, y))
+_dpbf16ps = _of_pairs("llvm.x86.avx512bf16.dpbf16ps.{}")
+_bfdot = _of_pairs("llvm.aarch64.neon.bfdot.v4f32.v8bf16")
+_PMADDWD = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
+
+
+def _pmaddwd(g: ExprEmitter, lanes: int, acc: Value, a: Value, b: Value) -> Value:
+    # Where there is VNNI, LLVM makes one instruction (vpdpwssd) of this and the addition. The sum
+    # of two products wraps only for four times -32768, as int32 does.
+    return g.text.op("add", acc, g.text.extern(acc.type, f"llvm.x86.{_PMADDWD[lanes]}", a, b))
+
+
+def _arm(name: str) -> _Step:
+    full = f"llvm.aarch64.neon.{name}.v4i32.v16i8"
+    return lambda g, lanes, acc, a, b: g.text.extern(acc.type, full, acc, a, b)
 
 
 # -- plain arithmetic ------------------------------------------------------------------------------
 
 
 def _plain(
-    g: ExprEmitter, dtypes: tuple[DataType, DataType, DataType], acc: str, a: str, b: str
-) -> str:
+    g: ExprEmitter, dtypes: tuple[DataType, DataType, DataType], acc: Value, a: Value, b: Value
+) -> Value:
     """One multiplication and one addition for each place in a group."""
     of, of_a, of_b = dtypes
-    lanes, group, result = of.lanes, of_a.lanes // of.lanes, value_type(of)
+    lanes, group = of.lanes, of_a.lanes // of.lanes
     for k in range(group):
         factors = []
         for dtype, value in ((of_a, a), (of_b, b)):
-            narrow = f"i{dtype.bits}"
             if lanes == 1:
-                part = g.lane(value, narrow, dtype.lanes, k)
+                part = g.text.lane(value, k)
             else:
-                part = _picked(g, value, narrow, dtype.lanes, range(k, dtype.lanes, group))
+                part = g.text.shuffle(value, None, range(k, dtype.lanes, group))
             one = dtype.with_lanes(lanes)
             wide = g.from_bits16(one, part) if dtype.is_float else g.cast(one, of, part)
             factors.append(wide)
-        product = g.op("fmul contract" if of.is_float else "mul", result, *factors)
-        acc = g.op("fadd contract" if of.is_float else "add", result, acc, product)
+        product = g.text.op("fmul contract" if of.is_float else "mul", *factors)
+        acc = g.text.op("fadd contract" if of.is_float else "add", acc, product)
     return acc

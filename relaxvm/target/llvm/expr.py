@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base import CodegenError, DataType, to_numpy_dtype
+from ...base.llvm import Function, Value, constant, value, vector_of
 from ...ir import (
     EQ,
     GE,
@@ -49,17 +50,10 @@ from ...tir import BufferLoad
 from .intrinsics import INTRINSIC_EMITTERS, OUTSIDE
 from .module import ModuleText
 from .streams import nontemporal
-from .text import (
-    FunctionText,
-    element_constant,
-    scalar_type,
-    storage_type,
-    value_type,
-    vector_of,
-)
+from .text import scalar_type, storage_type, value_type
 from .values import Values
 
-Steps = Generator[PrimExpr, str, str]
+Steps = Generator[PrimExpr, Value, Value]
 _INT64 = DataType("int64")
 _CHEAP_NODES = 12
 _CHEAP_CALLS = frozenset(
@@ -118,12 +112,12 @@ class ExprEmitter(Values):
     constant  handles of read-only memory
     """
 
-    def __init__(self, module: ModuleText, text: FunctionText) -> None:
+    def __init__(self, module: ModuleText, text: Function) -> None:
         super().__init__(module, text)
-        self.env: dict[Var, str] = {}
-        self.wide: dict[Var, str] = {}
+        self.env: dict[Var, Value] = {}
+        self.wide: dict[Var, Value] = {}
         self.streamed: frozenset[Var] = frozenset()
-        self._memo: dict[int, str] = {}
+        self._memo: dict[int, Value] = {}
         # Holding the nodes keeps their ids from being given to others.
         self._log: list[PrimExpr] = []
 
@@ -132,7 +126,7 @@ class ExprEmitter(Values):
         self._memo = {}
         self._log = []
 
-    def evaluate(self, root: PrimExpr) -> str:
+    def evaluate(self, root: PrimExpr) -> Value:
         """The value of `root`, emitted here."""
         stack: list[tuple[Any, Any]] = [(root, None)]
         memo = self._memo
@@ -172,7 +166,7 @@ class ExprEmitter(Values):
             stack.append((following, None))
         return self._memo[id(root)]
 
-    def _keep(self, node: PrimExpr, value: str) -> None:
+    def _keep(self, node: PrimExpr, value: Value) -> None:
         self._memo[id(node)] = value
         self._log.append(node)
 
@@ -185,7 +179,7 @@ class ExprEmitter(Values):
             self._memo.pop(id(node), None)
         del self._log[mark:]
 
-    def _emit(self, node: Any, parts: list[str]) -> str:
+    def _emit(self, node: Any, parts: list[Value]) -> Value:
         emitter = _EMITTERS.get(type(node))
         if emitter is None:
             raise CodegenError(f"no code for {type(node).__name__}; lower the function first")
@@ -255,8 +249,7 @@ class ExprEmitter(Values):
         last = text.block
         text.jump(end)
         text.start(end)
-        known = "false" if is_and else "true"
-        return text.op(f"phi i1 [ {known}, %{start} ], [ {second}, %{last} ]")
+        return text.phi("i1", (not is_and, start), (second, last))
 
     def _choose(self, condition: PrimExpr, yes: PrimExpr, no: PrimExpr) -> Steps:
         text = self.text
@@ -264,9 +257,7 @@ class ExprEmitter(Values):
         if is_cheap(yes) and is_cheap(no):
             a = yield yes
             b = yield no
-            return self.text.op(
-                f"select i1 {holds}, {value_type(yes.dtype)} {a}, {value_type(no.dtype)} {b}"
-            )
+            return self.text.select(holds, a, b)
         labels = text.label("then"), text.label("else"), text.label("end")
         text.branch(holds, labels[0], labels[1])
         ends = []
@@ -279,7 +270,7 @@ class ExprEmitter(Values):
             text.jump(labels[2])
         text.start(labels[2])
         (a, from_a), (b, from_b) = ends
-        return text.op(f"phi {value_type(yes.dtype)} [ {a}, %{from_a} ], [ {b}, %{from_b} ]")
+        return text.phi(value_type(yes.dtype), (a, from_a), (b, from_b))
 
     def _choose_run(self, condition: PrimExpr, load: BufferLoad, no: Any, to: DataType) -> Steps:
         """A run of memory, or a constant in all lanes: read from one address or another, without a
@@ -292,31 +283,31 @@ class ExprEmitter(Values):
         wide = self.widened(access_index(load.indices), index)
         place = self.address(dtype, self.pointer(load.buffer.data), wide)
         image = np.full(lanes, no.value.value, to_numpy_dtype(dtype)).tobytes()
-        chosen = self.text.op(f"select i1 {holds}, ptr {place}, ptr {self.module.constant(image)}")
+        chosen = self.text.select(holds, place, self.module.constant(image))
         kind = storage_type(dtype, self.module.native_half)
-        read = self.text.op(f"load {vector_of(kind, lanes)}, ptr {chosen}, align {dtype.itemsize}")
+        read = self.text.load(vector_of(kind, lanes), chosen, dtype.itemsize)
         return self.cast(load.dtype, to, self.from_storage(load.dtype, read))
 
-    def leave_unless(self, condition: str, message: str) -> None:
+    def leave_unless(self, condition: Value, message: str) -> None:
         """Leave the function with a failure unless `condition` (i1) holds."""
         raise CodegenError("a check cannot stand in the dimension of a parameter")
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def widened(self, index: PrimExpr, value: str) -> str:
+    def widened(self, index: PrimExpr, value: Value) -> Value:
         """An index as i64 (or a vector of i64)."""
         if isinstance(index, Var) and index in self.wide:
             return self.wide[index]
         return self.cast(index.dtype, _INT64.with_lanes(index.dtype.lanes), value)
 
-    def address(self, dtype: DataType, pointer: str, index: str) -> str:
+    def address(self, dtype: DataType, pointer: Value, index: Value) -> Value:
         """The address of element `index` (i64) of memory of `dtype` elements."""
         if index == "0":
             return pointer
         element = storage_type(dtype.element, self.module.native_half)
-        return self.text.op(f"getelementptr inbounds {element}, ptr {pointer}, i64 {index}")
+        return self.text.element(element, pointer, index, inbounds=True)
 
-    def pointer(self, handle: Var) -> str:
+    def pointer(self, handle: Var) -> Value:
         """The address behind a buffer's data variable."""
         pointer = self.env.get(handle)
         if pointer is None:
@@ -325,11 +316,11 @@ class ExprEmitter(Values):
             )
         return pointer
 
-    def load(self, node: BufferLoad, index: str) -> str:
+    def load(self, node: BufferLoad, index: Value) -> Value:
         """A load; `index` is what `access_index` evaluated."""
         return self.from_storage(node.dtype, self.load_stored(node, index))
 
-    def load_stored(self, node: BufferLoad, index: str) -> str:
+    def load_stored(self, node: BufferLoad, index: Value) -> Value:
         """What memory holds, not yet as a register holds it."""
         dtype, pointer = node.buffer.dtype, self.pointer(node.buffer.data)
         kind = storage_type(dtype, self.module.native_half)
@@ -337,20 +328,18 @@ class ExprEmitter(Values):
         if shape in ("scalar", "run"):
             lanes = node.dtype.lanes
             place = self.address(dtype, pointer, self.widened(access_index(node.indices), index))
-            return self.text.op(
-                f"load {vector_of(kind, lanes)}, ptr {place}, align {dtype.element.itemsize}"
-            )
+            return self.text.load(vector_of(kind, lanes), place, dtype.element.itemsize)
         if shape == "strided":
             return self._strided(node, pointer, kind, index)
         lanes, wide = node.dtype.lanes, self.widened(node.indices[0], index)
-        gathered = "poison"
+        gathered = value("poison", vector_of(kind, lanes))
         for i in range(lanes):
-            place = self.address(dtype, pointer, self.lane(wide, "i64", lanes, i))
-            value = self.text.op(f"load {kind}, ptr {place}, align {dtype.element.itemsize}")
-            gathered = self.with_lane(gathered, kind, lanes, i, value)
+            place = self.address(dtype, pointer, self.text.lane(wide, i))
+            one = self.text.load(kind, place, dtype.element.itemsize)
+            gathered = self.text.with_lane(gathered, i, one)
         return gathered
 
-    def _strided(self, node: BufferLoad, pointer: str, kind: str, index: str) -> str:
+    def _strided(self, node: BufferLoad, pointer: Value, kind: str, index: Value) -> Value:
         """Every few elements from `index` on: picked out of runs that cover them. The last run ends
         where the last element does, so that nothing behind it is read.
         """
@@ -358,25 +347,23 @@ class ExprEmitter(Values):
         dtype, lanes, stride = node.buffer.dtype, node.dtype.lanes, ramp.stride.value
         first, of = self.widened(ramp.base, index), vector_of(kind, lanes)
         last = (lanes - 1) * stride + 1 - lanes
-        picked = "poison"
+        picked = value("poison", of)
         for run in range(stride):
             start = min(run * lanes, last)
-            first_of_run = self.text.op(f"add i64 {first}, {start}") if start else first
+            first_of_run = self.text.op("add", first, start) if start else first
             place = self.address(dtype, pointer, first_of_run)
-            read = self.text.op(f"load {of}, ptr {place}, align {dtype.element.itemsize}")
+            read = self.text.load(of, place, dtype.element.itemsize)
             wanted = [i * stride for i in range(lanes)]
-            mask = ", ".join(
-                f"i32 {lanes + p - start}"
+            places = [
+                lanes + p - start
                 if (p // lanes == run or (run == stride - 1 and p >= start))
-                else f"i32 {i}"
+                else i
                 for i, p in enumerate(wanted)
-            )
-            picked = self.text.op(
-                f"shufflevector {of} {picked}, {of} {read}, <{lanes} x i32> <{mask}>"
-            )
+            ]
+            picked = self.text.shuffle(picked, read, places)
         return picked
 
-    def bits16(self, node: PrimExpr, part: str) -> str:
+    def bits16(self, node: PrimExpr, part: Value) -> Value:
         """A float16 or bfloat16 expression as its bits (i16), from what `_bits16_operand` chose to
         evaluate of it.
         """
@@ -384,11 +371,11 @@ class ExprEmitter(Values):
         shorts = vector_of("i16", lanes)
         if type(node) is BufferLoad:
             value = self.load_stored(node, part)
-            kind = storage_type(node.dtype.element, self.module.native_half)
-            return self.convert("bitcast", vector_of(kind, lanes), value, shorts)
+            storage_type(node.dtype.element, self.module.native_half)
+            return self.text.cast("bitcast", value, shorts)
         source = _bits16_operand(node)
         if source is not node:
-            return self.convert("bitcast", value_type(source.dtype), part, shorts)
+            return self.text.cast("bitcast", part, shorts)
         return self.to_bits16(node.dtype, part)
 
     def store(
@@ -396,13 +383,13 @@ class ExprEmitter(Values):
         dtype: DataType,
         handle: Var,
         indices: tuple[PrimExpr, ...],
-        index: str,
-        value: str,
+        index: Value,
+        stored: Value,
         value_dtype: DataType,
     ) -> None:
         """A store of a register; `index` is what `access_index` evaluated."""
         pointer = self.pointer(handle)
-        kind, kept = self.to_storage(value_dtype, value)
+        kept = self.to_storage(value_dtype, stored)
         align = dtype.element.itemsize
         if access_shape(indices) in ("scalar", "run"):
             place = self.address(dtype, pointer, self.widened(access_index(indices), index))
@@ -410,7 +397,7 @@ class ExprEmitter(Values):
             if handle in self.streamed:
                 size = value_dtype.lanes * align
                 align, hint = nontemporal(access_index(indices), size, align)
-            self.text.emit(f"  store {kind} {kept}, ptr {place}, align {align}{hint}")
+            self.text.store(kept, place, align, note=hint)
             return
         lanes, wide = value_dtype.lanes, self.widened(access_index(indices), index)
         stride = None
@@ -419,15 +406,13 @@ class ExprEmitter(Values):
             assert isinstance(ramp, Ramp)
             assert isinstance(ramp.stride, IntImm)
             stride = ramp.stride.value
-        element = storage_type(dtype.element, self.module.native_half)
         for i in range(lanes):
             if stride is None:
-                offset = self.lane(wide, "i64", lanes, i)
+                offset = self.text.lane(wide, i)
             else:
-                offset = self.text.op(f"add i64 {wide}, {i * stride}") if i else wide
+                offset = self.text.op("add", wide, i * stride) if i else wide
             place = self.address(dtype, pointer, offset)
-            one = self.lane(kept, element, lanes, i)
-            self.text.emit(f"  store {element} {one}, ptr {place}, align {align}")
+            self.text.store(self.text.lane(kept, i), place, align)
 
 
 def _run_or_constant(yes: Any, no: Any) -> BufferLoad | None:
@@ -511,55 +496,53 @@ def _bits16_operand(node: PrimExpr) -> PrimExpr:
     return node
 
 
-def _variable(g: ExprEmitter, node: Var) -> str:
+def _variable(g: ExprEmitter, node: Var) -> Value:
     register = g.env.get(node)
     if register is None:
         raise CodegenError(f"variable {node.name} has no value here")
     return register
 
 
-def _int_constant(g: ExprEmitter, node: IntImm) -> str:
-    return element_constant(node.value, node.dtype)
+def _int_constant(g: ExprEmitter, node: IntImm) -> Value:
+    return constant(node.value, value_type(node.dtype))
 
 
-def _arithmetic(g: ExprEmitter, node: Any, parts: list[str]) -> str:
-    of, dtype = value_type(node.dtype), node.dtype
+def _arithmetic(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
+    _of, dtype = value_type(node.dtype), node.dtype
     for_int, for_float, for_bool = _ARITHMETIC[type(node)]
     if dtype.is_float:
-        return g.rounded(dtype, g.op(for_float, of, *parts))
-    return g.op(for_bool if dtype.is_bool else for_int, of, *parts)
+        return g.rounded(dtype, g.text.op(for_float, *parts))
+    return g.text.op(for_bool if dtype.is_bool else for_int, *parts)
 
 
-def _division(g: ExprEmitter, node: Any, parts: list[str]) -> str:
+def _division(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
     if node.dtype.is_float:
         opcode = "fdiv" if type(node) is Div else "frem"
-        return g.rounded(node.dtype, g.op(opcode, value_type(node.dtype), *parts))
+        return g.rounded(node.dtype, g.text.op(opcode, *parts))
     return g.divide(node.dtype, parts[0], parts[1], type(node) is Mod)
 
 
-def _comparison(g: ExprEmitter, node: Any, parts: list[str]) -> str:
+def _comparison(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
     return g.compare(_RELATION[type(node)], node.a.dtype, *parts)
 
 
-def _extreme(g: ExprEmitter, node: Any, parts: list[str]) -> str:
+def _extreme(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
     return g.min_max(_RELATION[type(node)], node.dtype, *parts)
 
 
-def _logical(g: ExprEmitter, node: Any, parts: list[str]) -> str:
-    return g.op("and" if type(node) is And else "or", value_type(node.dtype), *parts)
+def _logical(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
+    return g.text.op("and" if type(node) is And else "or", *parts)
 
 
-def _not(g: ExprEmitter, node: Not, parts: list[str]) -> str:
-    return g.op("xor", value_type(node.dtype), parts[0], g.const("true", "i1", node.dtype.lanes))
+def _not(g: ExprEmitter, node: Not, parts: list[Value]) -> Value:
+    return g.text.not_(parts[0])
 
 
-def _select(g: ExprEmitter, node: Select, parts: list[str]) -> str:
-    return g.select(
-        node.condition.dtype.lanes, parts[0], value_type(node.dtype), parts[1], parts[2]
-    )
+def _select(g: ExprEmitter, node: Select, parts: list[Value]) -> Value:
+    return g.text.select(parts[0], parts[1], parts[2])
 
 
-def _cast(g: ExprEmitter, node: Cast, parts: list[str]) -> str:
+def _cast(g: ExprEmitter, node: Cast, parts: list[Value]) -> Value:
     source = node.value
     if not parts:
         assert isinstance(source, Var)
@@ -569,36 +552,31 @@ def _cast(g: ExprEmitter, node: Cast, parts: list[str]) -> str:
     return g.cast(source.dtype, node.dtype, parts[0])
 
 
-def _ramp(g: ExprEmitter, node: Ramp, parts: list[str]) -> str:
+def _ramp(g: ExprEmitter, node: Ramp, parts: list[Value]) -> Value:
     element, lanes = scalar_type(node.base.dtype), node.lanes
     of = vector_of(element, lanes)
-    steps = "<" + ", ".join(f"{element} {i}" for i in range(lanes)) + ">"
+    steps = value("<" + ", ".join(f"{element} {i}" for i in range(lanes)) + ">", of)
     if node.base.dtype.bits == 8 and lanes > 128:
         raise CodegenError(f"a ramp of {lanes} lanes in {node.base.dtype}")
     scaled = steps
     if parts[1] != "1":
-        scaled = g.op("mul", of, g.splat(parts[1], element, lanes), steps)
-    return g.op("add", of, g.splat(parts[0], element, lanes), scaled)
+        scaled = g.text.op("mul", g.text.splat(parts[1], lanes), steps)
+    return g.text.op("add", g.text.splat(parts[0], lanes), scaled)
 
 
-def _broadcast(g: ExprEmitter, node: Broadcast, parts: list[str]) -> str:
+def _broadcast(g: ExprEmitter, node: Broadcast, parts: list[Value]) -> Value:
     vector_of(scalar_type(node.dtype), node.lanes)
-    return g.splat(parts[0], scalar_type(node.dtype), node.lanes)
+    return g.text.splat(parts[0], node.lanes)
 
 
-def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[str]) -> str:
-    element = scalar_type(node.dtype)
+def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[Value]) -> Value:
     widths = {v.dtype.lanes for v in node.vectors}
     count = len(node.vectors)
     # All of them: the node takes no others.
     indices = [i.value for i in node.indices if isinstance(i, IntImm)]
     if count <= 2 and len(widths) == 1 and 1 not in widths and len(indices) > 1:
         # One instruction says what single lanes would have to be gathered into again.
-        of = vector_of(element, widths.pop())
-        mask = ", ".join(f"i32 {i}" for i in indices)
-        second = parts[1] if count == 2 else "poison"
-        kind = f"<{len(indices)} x i32>"
-        return g.text.op(f"shufflevector {of} {parts[0]}, {of} {second}, {kind} <{mask}>")
+        return g.text.shuffle(parts[0], parts[1] if count == 2 else None, indices)
     places = [
         (part, v.dtype.lanes, i)
         for v, part in zip(node.vectors, parts)
@@ -607,21 +585,15 @@ def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[str]) -> str:
     picked = []
     for index in indices:
         part, lanes, i = places[index]
-        picked.append(part if lanes == 1 else g.lane(part, element, lanes, i))
-    if len(picked) == 1:
-        return picked[0]
-    vector_of(element, len(picked))
-    result = "poison"
-    for i, value in enumerate(picked):
-        result = g.with_lane(result, element, len(picked), i, value)
-    return result
+        picked.append(part if lanes == 1 else g.text.lane(part, i))
+    return g.text.joined(picked)
 
 
-def _load(g: ExprEmitter, node: BufferLoad, parts: list[str]) -> str:
+def _load(g: ExprEmitter, node: BufferLoad, parts: list[Value]) -> Value:
     return g.load(node, parts[0])
 
 
-def _call(g: ExprEmitter, node: Call, parts: list[str]) -> str:
+def _call(g: ExprEmitter, node: Call, parts: list[Value]) -> Value:
     if isinstance(node.op, GlobalVar):
         return g.module.call_function(g, node, parts)
     if not isinstance(node.op, Intrinsic):
@@ -645,15 +617,15 @@ def _call(g: ExprEmitter, node: Call, parts: list[str]) -> str:
     return emitter(g, node, parts)
 
 
-_LEAVES: dict[type, Callable[[ExprEmitter, Any], str]] = {
+_LEAVES: dict[type, Callable[[ExprEmitter, Any], Value]] = {
     Var: _variable,
     SizeVar: _variable,
     IntImm: _int_constant,
-    FloatImm: lambda g, node: element_constant(node.value, node.dtype),
-    StringImm: lambda g, node: "null",
+    FloatImm: lambda g, node: constant(node.value, value_type(node.dtype)),
+    StringImm: lambda g, node: constant(None, "ptr"),
 }
 
-_EMITTERS: dict[type, Callable[[ExprEmitter, Any, list[str]], str]] = {
+_EMITTERS: dict[type, Callable[[ExprEmitter, Any, list[Value]], Value]] = {
     Add: _arithmetic,
     Sub: _arithmetic,
     Mul: _arithmetic,

@@ -14,6 +14,7 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from ...base import DataType
+from ...base.llvm import Function, Value, constant, natural_align, value
 from ...ir import (
     Broadcast,
     Call,
@@ -42,7 +43,6 @@ from ...tir import (
     Stmt,
     While,
 )
-from .text import FunctionText, value_type
 
 if TYPE_CHECKING:
     from .stmt import KernelEmitter, Steps
@@ -57,12 +57,14 @@ _UNKNOWN_EXTENT = 8
 _CALL_WORK = 16
 _VECTOR_BITS = 256  # how much one operation does at once, on most machines
 _MAX_SYMBOLIC = 16
+_RANGE = (("begin", "i64"), ("end", "i64"))
+_CONTEXT_ALIGN = 64
 _PLACEHOLDER = re.compile(r"%captured(\d+)\b")
 
 
 def is_shared_out(g: KernelEmitter, stmt: For, work: PrimExpr) -> bool:
     """Whether the iterations of `stmt`, each of `work`, may and should run on several threads."""
-    if stmt.kind != ForKind.PARALLEL or g.threads != "%threads":
+    if stmt.kind != ForKind.PARALLEL or not g.threads.startswith("%"):
         return False
     dtype = stmt.loop_var.dtype
     if dtype.kind != "int" and dtype.bits == 64:
@@ -109,7 +111,7 @@ def _races_are_harmless(body: Stmt) -> bool:
     return True
 
 
-def iteration_work(body: Stmt, known: dict[Var, str]) -> PrimExpr:
+def iteration_work(body: Stmt, known: dict[Var, Value]) -> PrimExpr:
     """About how many operations `body` takes, over variables that have a value now (`known`).
 
     An operation on a vector counts as one; loads, and stores in registers, come beside others. Both
@@ -175,7 +177,7 @@ def _vectors(e: PrimExpr) -> int:
     return max(1, e.dtype.lanes * e.dtype.bits // _VECTOR_BITS)
 
 
-def _is_known(e: PrimExpr, known: dict[Var, str]) -> bool:
+def _is_known(e: PrimExpr, known: dict[Var, Value]) -> bool:
     count = 0
     for n in walk(e):
         count += 1
@@ -189,94 +191,66 @@ class _Captured:
     """Values of the function around the loop, and their names inside it."""
 
     def __init__(self) -> None:
-        self.kinds: list[str] = []
-        self.values: list[str] = []
-        self._names: dict[str, str] = {}
+        self.values: list[Value] = []
+        self._names: dict[Value, Value] = {}
 
-    def name(self, value: str, kind: str) -> str:
-        """What stands for `value` inside; constants for themselves."""
-        if not value.startswith("%"):
-            return value
-        inside = self._names.get(value)
+    def name(self, outside: Value) -> Value:
+        """What stands for a value inside; constants for themselves."""
+        if not outside.startswith("%"):
+            return outside
+        inside = self._names.get(outside)
         if inside is None:
-            inside = self._names[value] = f"%captured{len(self.values)}"
-            self.values.append(value)
-            self.kinds.append(kind)
+            inside = value(f"%captured{len(self.values)}", outside.type)
+            self._names[outside] = inside
+            self.values.append(outside)
         return inside
 
 
-def share_out(g: KernelEmitter, stmt: For, first: str, extent: str, work: PrimExpr) -> Steps:
+def share_out(g: KernelEmitter, stmt: For, first: Value, extent: Value, work: PrimExpr) -> Steps:
     """Emit `stmt` as a call of the pool. first, extent: i64 values"""
     each = g.widened(work, g.evaluate(work))
-    all_work = g.op("mul", "i64", each, extent)
+    all_work = g.text.op("mul", each, extent)
     captured = _Captured()
-    env = {v: captured.name(value, value_type(v.dtype)) for v, value in g.env.items()}
-    wide = {v: captured.name(value, "i64") for v, value in g.wide.items()}
-    first = captured.name(first, "i64")
-    text = FunctionText("", MAX_INSTRUCTIONS)
+    env = {v: captured.name(outside) for v, outside in g.env.items()}
+    wide = {v: captured.name(outside) for v, outside in g.wide.items()}
+    first = captured.name(first)
     name = f"{g.symbol}.loop{g.loops}"
+    text = Function(g.module, name, "i32", "noinline nounwind", "internal", MAX_INSTRUCTIONS)
+    begin, end = text.param("begin", "i64"), text.param("end", "i64")
     g.loops += 1
     around = g.enter(text, env, wide)
-    body, end = text.label("loop"), text.label("end")
-    text.jump(body)
-    text.start(body)
-    counter, following = text.fresh(), text.fresh()
-    place = len(text.lines)
-    text.emit("")
-    value = counter if first == "0" else g.op("add", "i64", counter, first)
-    g.env[stmt.loop_var] = g.convert("trunc", "i64", value, value_type(stmt.loop_var.dtype))
-    g.wide.pop(stmt.loop_var, None)
-    if first == "0" or g._cannot_wrap(stmt):
-        g.wide[stmt.loop_var] = value
-    yield stmt.body
-    text.lines[place] = f"  {counter} = phi i64 [ %begin, %start ], [ {following}, %{text.block} ]"
-    text.emit(f"  {following} = add nsw i64 {counter}, 1")
-    text.branch(g.op("icmp ne", "i64", following, "%end"), body, end)
-    text.start(end)
+    with text.for_(end, begin, guard="", flags="nsw") as counter:
+        g.bind_counter(stmt, counter, first)
+        yield stmt.body
     g.finish()
     g.leave(around)
-    _emit_call(g, text, name, captured, extent, all_work)
+    _emit_call(g, text, captured, extent, all_work)
 
 
 def _emit_call(
-    g: KernelEmitter,
-    text: FunctionText,
-    name: str,
-    captured: _Captured,
-    extent: str,
-    all_work: str,
+    g: KernelEmitter, text: Function, captured: _Captured, extent: Value, all_work: Value
 ) -> None:
     used = sorted({int(n) for line in text.lines for n in _PLACEHOLDER.findall(line)})
-    kinds = [captured.kinds[i] for i in used]
     values = [captured.values[i] for i in used]
-    facts = [g.pointers.get(v) if k == "ptr" else "" for v, k in zip(values, kinds)]
+    facts = [g.pointers.get(v) if v.type == "ptr" else "" for v in values]
     # A pointer of unknown origin may point into what another one covers.
     derived = None in facts
-    typed = ["i64 %begin", "i64 %end"]
-    for i, kind, fact in zip(used, kinds, facts):
+    for i, outside, fact in zip(used, values, facts):
         known = (fact or "").replace(" noalias", "") if derived else fact
-        typed.append(f"{kind}{known} %captured{i}")
-    text.header = f"define internal i32 @{name}({', '.join(typed)}) noinline nounwind"
-    g.module.add(text.text())
-    struct = "{ " + ", ".join(kinds) + " }"
-    lines = [f"define internal i32 @{name}.body(ptr %ctx, i64 %begin, i64 %end) nounwind {{"]
-    passed = ["i64 %begin", "i64 %end"]
-    context = "null"
-    if used:
-        context = g.text.fresh()
-        g.text.allocas.append(f"  {context} = alloca {struct}, align 64")
-    for k, (kind, value) in enumerate(zip(kinds, values)):
-        slot = f"getelementptr inbounds {struct}, ptr %s, i32 0, i32 {k}"
-        lines.append(f"  %at{k} = " + slot.replace("%s", "%ctx"))
-        lines.append(f"  %it{k} = load {kind}, ptr %at{k}")
-        passed.append(f"{kind} %it{k}")
-        g.text.emit(f"  store {kind} {value}, ptr {g.text.op(slot.replace('%s', context))}")
-    lines += [f"  %code = call i32 @{name}({', '.join(passed)})", "  ret i32 %code", "}"]
-    g.module.add("\n".join(lines))
+        text.param(f"captured{i}", outside.type, known or "")
+    g.module.add(text)
+    struct = "{ " + ", ".join(v.type for v in values) + " }"
+    body = Function(g.module, f"{text.name}.body", "i32", linkage="internal")
+    inside, *passed = (body.param(n, t) for n, t in (("ctx", "ptr"), *_RANGE))
+    context = g.text.alloca(struct, _CONTEXT_ALIGN) if used else constant(None, "ptr")
+    for k, outside in enumerate(values):
+        of, align = outside.type, natural_align(outside.type)
+        passed.append(body.load(of, body.member(struct, inside, k), align))
+        g.text.store(outside, g.text.member(struct, context, k), align)
+    body.ret(body.call(text.name, *passed))
+    g.module.add(body)
     g.module.declare("relaxvm_parallel_for", "i32", ("ptr", "ptr", "i64", "i64", "i64"), "nounwind")
-    code = g.text.op(
-        f"call i32 @relaxvm_parallel_for(ptr @{name}.body, ptr {context}, i64 {extent}, "
-        f"i64 {g.threads}, i64 {all_work})"
-    )
+    job = value(f"@{body.name}", "ptr")
+    code = g.text.call("relaxvm_parallel_for", job, context, extent, g.threads, all_work)
     g.uses_threads = True
-    g.fail_unless(g.op("icmp eq", "i32", code, "0"), code)
+    g.fail_unless(g.text.op("icmp eq", code, 0), code)

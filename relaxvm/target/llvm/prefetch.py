@@ -16,9 +16,11 @@ import itertools
 from typing import TYPE_CHECKING
 
 from ...base import CodegenError
+from ...base.llvm import Value, constant
 from ...ir import IntImm, PrimExpr, Ramp, Var, walk
 from ...tir import PREFETCH, PREFETCH_PANEL, BufferLoad, For
 from .expr import access_index
+from .text import value_type
 
 if TYPE_CHECKING:
     from .stmt import KernelEmitter
@@ -46,7 +48,8 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
     for loop in (n for n in walk(stmt.body) if isinstance(n, For)):
         if not isinstance(loop.extent, IntImm) or loop.loop_var in g.env:
             continue
-        g.env[loop.loop_var] = g.wide[loop.loop_var] = "0"
+        of = value_type(loop.loop_var.dtype)
+        g.env[loop.loop_var], g.wide[loop.loop_var] = constant(0, of), constant(0, "i64")
         for load in (n for n in walk(loop.body) if isinstance(n, BufferLoad)):
             handle, place = load.buffer.data, access_index(load.indices)
             is_outside = handle in g.env and not g.is_local(handle)
@@ -84,24 +87,24 @@ def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -
     used = set(walk(run.base))
     # Variables stand in the order of their loops: those of the sums are used, those of passes not.
     inner = itertools.dropwhile(used.__contains__, (v for v in reversed(g.env) if v in g.extents))
-    passes, number = 1, "0"
+    passes, number = 1, constant(0, "i64")
     for v in itertools.takewhile(lambda v: v not in used, inner):
         extent = g.extents[v]
         if not isinstance(extent, IntImm):
             break
         index = g.widened(v, g.env[v])
-        number = g.op("add", "i64", number, g.op("mul", "i64", index, str(passes)))
+        number = g.text.op("add", number, g.text.op("mul", index, passes))
         passes *= extent.value
     parts = min(passes.bit_length() - 1, _MOST_PARTS)
     if parts < 1:
         return False
     place = g.widened(run.base, g.evaluate(run.base))
-    within = g.op("urem", "i64", place, str(panel))
-    start = g.op("sub", "i64", place, within)
-    skipped = g.op("mul", "i64", number, str(panel >> parts))
-    part = g.op("add", "i64", skipped, g.op("lshr", "i64", within, str(parts)))
+    within = g.text.op("urem", place, panel)
+    start = g.text.op("sub", place, within)
+    skipped = g.text.op("mul", number, panel >> parts)
+    part = g.text.op("add", skipped, g.text.op("lshr", within, parts))
     count = max(1, sum(r.lanes for r in runs) >> parts)
-    _ask_at(g, load, g.op("add", "i64", start, part), panel, count, _SECOND_CACHE)
+    _ask_at(g, load, g.text.op("add", start, part), panel, count, _SECOND_CACHE)
     return True
 
 
@@ -117,14 +120,15 @@ def _ask(
 
 
 def _ask_at(
-    g: KernelEmitter, load: BufferLoad, index: str, ahead: int, count: int, closeness: int
+    g: KernelEmitter, load: BufferLoad, index: Value, ahead: int, count: int, closeness: int
 ) -> None:
     """Ask for `count` elements, so many ahead of the i64 value `index`."""
     size = load.buffer.dtype.element.itemsize
-    start = g.op("mul", "i64", index, str(size))
+    start = g.text.op("mul", index, size)
     for line in range(0, min(count * size, _MOST), _LINE):
-        offset = g.op("add", "i64", start, str(ahead * size + line))
+        # As addresses are, modulo 2**64.
+        offset = g.text.op("add", start, (ahead * size + line) % (1 << 64))
         # It may lie behind the end: nobody reads it.
-        far = g.text.op(f"getelementptr i8, ptr {g.pointer(load.buffer.data)}, i64 {offset}")
+        far = g.text.at(g.pointer(load.buffer.data), offset)
         g.module.declare("llvm.prefetch.p0", "void", ("ptr", "i32", "i32", "i32"))
-        g.text.emit(f"  call void @llvm.prefetch.p0(ptr {far}, i32 0, i32 {closeness}, i32 1)")
+        g.text.call("llvm.prefetch.p0", far, 0, closeness, 1)

@@ -20,6 +20,7 @@ from ...base import (
     to_numpy_dtype,
     values_to_bits,
 )
+from ...base.llvm import Function, Operand, Value, constant, value
 from ...ir import (
     Add,
     Call,
@@ -57,15 +58,16 @@ from .module import ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
 from .streams import coefficients, fence, is_streamed, past_caches
-from .text import FunctionText, value_type
+from .text import value_type
 
 Steps = Generator[Stmt, None, None]
 _Around = tuple[
-    FunctionText, dict[Var, str], dict[Var, str], list[tuple[int | str, str]], list[str], int
+    Function, dict[Var, Value], dict[Var, Value], list[tuple[Operand, str]], list[Value], int
 ]
 
 STACK_BYTES = 16384
 _ALIGN = 64
+THREADS = value("%threads", "i64")
 _LOCAL = f" noalias align {_ALIGN}"
 _INT64 = DataType("int64")
 # Stores seven 64-bit elements apart become shuffles of 56 elements. Where those are read again,
@@ -99,22 +101,20 @@ class KernelEmitter(ExprEmitter):
     unfenced functions with stores past the caches
     """
 
-    def __init__(
-        self, module: ModuleText, text: FunctionText, fn: PrimFunc, stack_bytes: int
-    ) -> None:
+    def __init__(self, module: ModuleText, text: Function, fn: PrimFunc, stack_bytes: int) -> None:
         super().__init__(module, text)
-        self.ret: tuple[str, DataType] | None = None
+        self.ret: tuple[Value, DataType] | None = None
         self.memory: dict[Var, tuple[tuple[PrimExpr, ...], DataType]] = {}
-        self.exits: list[tuple[int | str, str]] = []
+        self.exits: list[tuple[Operand, str]] = []
         self.used_failures: set[int] = set()
         self.pointers: dict[str, str] = {}
         self.symbol = ""
         self.loops = 0
-        self.threads = "%threads"
+        self.threads = THREADS
         self.uses_threads = False
-        self.unfenced: list[FunctionText] = []
+        self.unfenced: list[Function] = []
         self._scalar_loops: set[Var] = set()
-        self._slots: list[str] = []
+        self._slots: list[Value] = []
         self._stack_bytes = self._stack_left = stack_bytes
         self._read_only: set[Var] = set()
         self.extents: dict[Var, PrimExpr] = {}
@@ -137,31 +137,29 @@ class KernelEmitter(ExprEmitter):
         self.exits.append((0, text.block))
         text.jump("exit")
         text.start("exit")
-        code = text.op(
-            "phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in self.exits)
-        )
+        code = text.phi("i32", *self.exits)
         for slot in self._slots:
             self._free(slot)
         if any(each is text for each in self.unfenced):
             fence(self)
-        text.emit(f"  ret i32 {code}")
+        text.ret(code)
 
     def is_local(self, handle: Var) -> bool:
         """Whether memory was allocated in this function."""
         return self.pointers.get(self.env.get(handle, "")) == _LOCAL
 
-    def enter(self, text: FunctionText, env: dict[Var, str], wide: dict[Var, str]) -> _Around:
+    def enter(self, text: Function, env: dict[Var, Value], wide: dict[Var, Value]) -> _Around:
         """Go on in another function, which has these variables. `leave` comes back."""
         around = (self.text, self.env, self.wide, self.exits, self._slots, self._stack_left)
         self.text, self.env, self.wide, self.exits, self._slots = text, env, wide, [], []
-        self._stack_left, self.threads = self._stack_bytes, "1"
+        self._stack_left, self.threads = self._stack_bytes, constant(1, "i64")
         self.forget()
         return around
 
     def leave(self, around: _Around) -> None:
         """Return to the function that `enter` left."""
         self.text, self.env, self.wide, self.exits, self._slots, self._stack_left = around
-        self.threads = "%threads"
+        self.threads = THREADS
         self.forget()
 
     def _run(self, body: Stmt) -> None:
@@ -188,7 +186,7 @@ class KernelEmitter(ExprEmitter):
         self.used_failures.add(number)
         return number
 
-    def fail_unless(self, condition: str, code: int | str) -> None:
+    def fail_unless(self, condition: Value, code: Operand) -> None:
         """Leave with `code` unless `condition` (i1) holds."""
         text = self.text
         failed, fine = text.label("failed"), text.label("fine")
@@ -198,7 +196,7 @@ class KernelEmitter(ExprEmitter):
         text.jump("exit")
         text.start(fine)
 
-    def leave_unless(self, condition: str, message: str) -> None:
+    def leave_unless(self, condition: Value, message: str) -> None:
         self.fail_unless(condition, self.need_failure(message))
 
     # -- statements --------------------------------------------------------------------------------
@@ -222,7 +220,7 @@ class KernelEmitter(ExprEmitter):
         )
         yield from ()
 
-    def _reduction_step(self, stmt: BufferStore) -> str | None:
+    def _reduction_step(self, stmt: BufferStore) -> Value | None:
         """The value of ``X[i] = X[i] + e`` or ``X[i] * e``, whose order does not matter: LLVM may
         keep several partial results. None for other stores.
         """
@@ -235,17 +233,17 @@ class KernelEmitter(ExprEmitter):
             old, step = step, old
         if old is not own:
             return None
-        of = value_type(dtype)
+        value_type(dtype)
         # Vectors are partial results already: their order is the schedule's.
         flags = "contract" if dtype.lanes > 1 else "reassoc contract"
         if type(value) is Mul:
-            return self.op(f"fmul {flags}", of, self.evaluate(old), self.evaluate(step))
+            return self.text.op(f"fmul {flags}", self.evaluate(old), self.evaluate(step))
         if isinstance(step, Mul):
             factors = (self.evaluate(step.a), self.evaluate(step.b))
-            return self.op(
-                f"fadd {flags}", of, self.evaluate(old), self.op("fmul contract", of, *factors)
+            return self.text.op(
+                f"fadd {flags}", self.evaluate(old), self.text.op("fmul contract", *factors)
             )
-        return self.op(f"fadd {flags}", of, self.evaluate(old), self.evaluate(step))
+        return self.text.op(f"fadd {flags}", self.evaluate(old), self.evaluate(step))
 
     def evaluate_call(self, stmt: Evaluate) -> Steps:
         value = stmt.value
@@ -262,8 +260,8 @@ class KernelEmitter(ExprEmitter):
     def _return(self, value: PrimExpr) -> None:
         if self.ret is not None:
             place, dtype = self.ret
-            kind, kept = self.to_storage(dtype, self.evaluate(value))
-            self.text.emit(f"  store {kind} {kept}, ptr {place}, align {dtype.itemsize}")
+            kept = self.to_storage(dtype, self.evaluate(value))
+            self.text.store(kept, place, dtype.itemsize, of=kept.type)
         elif not is_const(value, 0):
             raise CodegenError("T.ret of a value: the function declares no result")
         self.exits.append((0, self.text.block))
@@ -271,20 +269,13 @@ class KernelEmitter(ExprEmitter):
         self.text.start(self.text.label("after"))
 
     def condition(self, stmt: IfThenElse) -> Steps:
-        text = self.text
-        holds = self._condition(stmt.condition)
-        yes, no, end = text.label("then"), text.label("else"), text.label("end")
-        text.branch(holds, yes, no if stmt.else_case is not None else end)
-        text.start(yes)
-        yield stmt.then_case
-        text.jump(end)
-        if stmt.else_case is not None:
-            text.start(no)
-            yield stmt.else_case
-            text.jump(end)
-        text.start(end)
+        with self.text.if_(self._condition(stmt.condition)) as otherwise:
+            yield stmt.then_case
+            if stmt.else_case is not None:
+                otherwise()
+                yield stmt.else_case
 
-    def _condition(self, condition: PrimExpr) -> str:
+    def _condition(self, condition: PrimExpr) -> Value:
         if condition.dtype.lanes != 1:
             raise CodegenError(f"a condition of {condition.dtype}; wanted a scalar")
         return self.evaluate(condition)
@@ -309,32 +300,26 @@ class KernelEmitter(ExprEmitter):
                 if is_shared_out(self, stmt, work):
                     yield from share_out(self, stmt, first_wide, extent, work)
                     return
-            before, body, end = text.block, text.label("loop"), text.label("end")
-            if isinstance(stmt.extent, IntImm):
-                text.jump(body)
-            else:
-                relation = "sgt" if dtype.kind == "int" else "ne"
-                text.branch(self.op(f"icmp {relation}", "i64", extent, "0"), body, end)
-            text.start(body)
-            counter, following = text.fresh(), text.fresh()
-            # The latch block is known only after the body: fill the line in then.
-            place = len(text.lines)
-            text.emit("")
-            wide = counter if first_wide == "0" else self.op("add", "i64", counter, first_wide)
-            self.env[stmt.loop_var] = self.convert("trunc", "i64", wide, value_type(dtype))
-            if first_wide == "0" or self._cannot_wrap(stmt):
-                self.wide[stmt.loop_var] = wide
-            ask_ahead(self, stmt)
-            yield stmt.body
-            text.lines[place] = (
-                f"  {counter} = phi i64 [ 0, %{before} ], [ {following}, %{text.block} ]"
+            guard = (
+                "" if isinstance(stmt.extent, IntImm) else "sgt" if dtype.kind == "int" else "ne"
             )
-            text.emit(f"  {following} = add nuw nsw i64 {counter}, 1")
-            again = self.op("icmp ne", "i64", following, extent)
-            # No other hints: LLVM warns on the user's stderr about each that it cannot follow.
-            hint = self.module.scalar_loop() if stmt.loop_var in self._scalar_loops else ""
-            text.branch(again, body, end + hint)
-            text.start(end)
+
+            def hint() -> str:
+                # No others: LLVM warns on the user's stderr about each that it cannot follow.
+                return self.module.scalar_loop() if stmt.loop_var in self._scalar_loops else ""
+
+            with text.for_(extent, guard=guard, note=hint) as counter:
+                self.bind_counter(stmt, counter, first_wide)
+                ask_ahead(self, stmt)
+                yield stmt.body
+
+    def bind_counter(self, stmt: For, counter: Value, first: Value) -> None:
+        """Give the variable of a loop its value, from that of a counter that begins at 0."""
+        wide = counter if first == "0" else self.text.op("add", counter, first)
+        self.env[stmt.loop_var] = self.text.cast("trunc", wide, value_type(stmt.loop_var.dtype))
+        self.wide.pop(stmt.loop_var, None)
+        if first == "0" or self._cannot_wrap(stmt):
+            self.wide[stmt.loop_var] = wide
 
     @staticmethod
     def _cannot_wrap(stmt: For) -> bool:
@@ -359,15 +344,8 @@ class KernelEmitter(ExprEmitter):
             self.wide[var] = former_wide
 
     def repeat(self, stmt: While) -> Steps:
-        text = self.text
-        head, body, end = text.label("while"), text.label("body"), text.label("end")
-        text.jump(head)
-        text.start(head)
-        text.branch(self._condition(stmt.condition), body, end)
-        text.start(body)
-        yield stmt.body
-        text.jump(head)
-        text.start(end)
+        with self.text.while_(lambda: self._condition(stmt.condition)):
+            yield stmt.body
 
     def bind(self, stmt: LetStmt) -> Steps:
         if stmt.var.dtype.kind == "handle" and self.module.confined:
@@ -410,57 +388,48 @@ class KernelEmitter(ExprEmitter):
                 return
             if known and size >= 1 << 62:
                 raise CodegenError(f"a local buffer of {size} bytes")
-            pointer, slot = self._malloc(str(size) if known else self._dynamic_size(stmt))
+            pointer, slot = self._malloc(size if known else self._dynamic_size(stmt))
             self.env[stmt.buffer_var] = pointer
             self.pointers[pointer] = _LOCAL
             yield stmt.body
             self._free(slot)
-            self.text.emit(f"  store ptr null, ptr {slot}, align 8")
+            self.text.store(None, slot, of="ptr")
 
-    def _dynamic_size(self, stmt: Allocate) -> str:
+    def _dynamic_size(self, stmt: Allocate) -> Value:
         """The bytes of an allocation; leaves with a failure if they do not fit."""
-        size = str(stmt.dtype.element.itemsize * stmt.dtype.lanes)
+        size = constant(stmt.dtype.element.itemsize * stmt.dtype.lanes, "i64")
         fits = []
         for extent in stmt.extents:
             wide = self.widened(extent, self.evaluate(extent))
-            wide = self.min_max("gt", _INT64, wide, "0")
-            self.module.declare("llvm.umul.with.overflow.i64", "{ i64, i1 }", ("i64", "i64"))
-            pair = self.text.op(
-                f"call {{ i64, i1 }} @llvm.umul.with.overflow.i64(i64 {size}, i64 {wide})"
-            )
-            size = self.text.op(f"extractvalue {{ i64, i1 }} {pair}, 0")
-            fits.append(self.text.op(f"extractvalue {{ i64, i1 }} {pair}, 1"))
-        fits.append(self.op("icmp ugt", "i64", size, str(1 << 62)))
+            wide = self.min_max("gt", _INT64, wide, 0)
+            pair = self.text.extern("{ i64, i1 }", "llvm.umul.with.overflow.i64", size, wide)
+            size = self.text.field(pair, 0)
+            fits.append(self.text.field(pair, 1))
+        fits.append(self.text.op("icmp ugt", size, 1 << 62))
         overflows = fits[0]
         for each in fits[1:]:
-            overflows = self.op("or", "i1", overflows, each)
-        self.fail_unless(self.op("xor", "i1", overflows, "true"), self.need_failure(_OUT_OF_MEMORY))
+            overflows = self.text.op("or", overflows, each)
+        self.fail_unless(self.text.not_(overflows), self.need_failure(_OUT_OF_MEMORY))
         return size
 
-    def _malloc(self, size: str) -> tuple[str, str]:
+    def _malloc(self, size: int | Value) -> tuple[Value, Value]:
         """(aligned pointer, slot that holds the pointer to free)."""
         self.module.declare("malloc", "ptr", ("i64",), "nounwind")
         self.module.declare("free", "void", ("ptr",), "nounwind")
-        slot = self.text.fresh()
-        self.text.allocas.append(f"  {slot} = alloca ptr, align 8")
-        self.text.allocas.append(f"  store ptr null, ptr {slot}, align 8")
+        slot = self.text.slot("ptr", None)
         self._slots.append(slot)
-        padded = (
-            self.op("add", "i64", size, str(_ALIGN))
-            if size.startswith("%")
-            else str(int(size) + _ALIGN)
-        )
-        raw = self.text.op(f"call noalias ptr @malloc(i64 {padded})")
-        self.text.emit(f"  store ptr {raw}, ptr {slot}, align 8")
-        self.fail_unless(self.op("icmp ne", "ptr", raw, "null"), self.need_failure(_OUT_OF_MEMORY))
-        address = self.text.op(f"ptrtoint ptr {raw} to i64")
-        up = self.op("sub", "i64", "0", address)
-        skip = self.op("and", "i64", up, str(_ALIGN - 1))
-        return self.text.op(f"getelementptr inbounds i8, ptr {raw}, i64 {skip}"), slot
+        padded = size + _ALIGN if isinstance(size, int) else self.text.op("add", size, _ALIGN)
+        raw = self.text.call("malloc", padded, flags="noalias")
+        self.text.store(raw, slot)
+        self.fail_unless(self.text.op("icmp ne", raw, None), self.need_failure(_OUT_OF_MEMORY))
+        address = self.text.cast("ptrtoint", raw, "i64")
+        up = self.text.op("sub", 0, address)
+        skip = self.text.op("and", up, _ALIGN - 1)
+        return self.text.at(raw, skip, inbounds=True), slot
 
-    def _free(self, slot: str) -> None:
-        held = self.text.op(f"load ptr, ptr {slot}, align 8")
-        self.text.emit(f"  call void @free(ptr {held})")
+    def _free(self, slot: Value) -> None:
+        held = self.text.load("ptr", slot)
+        self.text.call("free", held)
 
     def allocate_const(self, stmt: AllocateConst) -> Steps:
         count = 1

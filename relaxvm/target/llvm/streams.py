@@ -12,6 +12,7 @@ that the kernel has run sees them.
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import TYPE_CHECKING
 
@@ -51,25 +52,18 @@ def _handles(stmt: For) -> list[Var]:
 def past_caches(g: KernelEmitter, stmt: For) -> Steps:
     """Emit the two versions of a loop (see `is_streamed`)."""
     text, handles = g.text, _handles(stmt)
-    address = "0"
-    for handle in handles:
-        one = text.op(f"ptrtoint ptr {g.pointer(handle)} to i64")
-        address = one if address == "0" else g.op("or", "i64", address, one)
-    off = g.op("and", "i64", address, str(_ALIGN - 1))
-    aligned, plain, end = text.label("aligned"), text.label("plain"), text.label("end")
-    text.branch(g.op("icmp eq", "i64", off, "0"), aligned, plain)
-    text.start(aligned)
-    g.streamed = frozenset(handles)
-    g.unfenced.append(text)
-    g.forget()
-    yield stmt
-    g.streamed = frozenset()
-    g.text.jump(end)
-    text.start(plain)
-    g.forget()
-    yield stmt.replace(annotations=stmt.annotations.without(NONTEMPORAL))
-    g.text.jump(end)
-    text.start(end)
+    addresses = [text.cast("ptrtoint", g.pointer(handle), "i64") for handle in handles]
+    address = functools.reduce(functools.partial(text.op, "or"), addresses)
+    off = text.op("and", address, _ALIGN - 1)
+    with text.if_(text.op("icmp eq", off, 0)) as otherwise:
+        g.streamed = frozenset(handles)
+        g.unfenced.append(text)
+        g.forget()
+        yield stmt
+        g.streamed = frozenset()
+        otherwise()
+        g.forget()
+        yield stmt.replace(annotations=stmt.annotations.without(NONTEMPORAL))
 
 
 def nontemporal(index: PrimExpr, size: int, itemsize: int) -> tuple[int, str]:
@@ -86,7 +80,7 @@ def fence(g: KernelEmitter) -> None:
     """Order the stores past the caches before what follows."""
     if g.module.triple.startswith(("x86_64", "amd64")):
         g.module.declare("llvm.x86.sse.sfence", "void", ())
-        g.text.emit("  call void @llvm.x86.sse.sfence()")
+        g.text.call("llvm.x86.sse.sfence")
 
 
 def multiple_of(e: PrimExpr) -> int:

@@ -7,12 +7,11 @@ Objects that a call owns lie in a row of slots, released on the way out (`vm_exi
 
 from __future__ import annotations
 
-import struct
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ...base import DataType
+from ...base import DataType, llvm
 from ...runtime import (
     INTERPRETER,
     FrameLayout,
@@ -27,6 +26,7 @@ from ...runtime import (
 from ...runtime import pyabi as abi
 from ...runtime.frame import escapes
 from ...runtime.ops import OpKind
+from .vm_emit import CTX, DEPTH, FRAME, MAX_INSTRUCTIONS, SLOTS
 from .vm_exits import Exits, Leaves, Untranslatable
 from .vm_flow import flow_of
 from .vm_values import (
@@ -78,7 +78,18 @@ class Body(Exits):
         flow = flow_of(self.ops, self.info.num_inputs, self.registers)
         if flow is None:
             raise Untranslatable("its control flow is too tangled")
-        super().__init__(unit, index, flow, FrameLayout(self.plan), len(self.ops))
+        text = llvm.Function(
+            unit.generator,
+            unit.body_symbol(index),
+            "ptr",
+            linkage="internal",
+            budget=MAX_INSTRUCTIONS,
+        )
+        for name, kind in (("ctx", "ptr"), ("depth", "i64"), ("base", "i64"), ("out", "ptr")):
+            text.param(name, kind)
+        for i in range(self.info.num_inputs):
+            text.param(f"p{i}", "ptr")
+        super().__init__(unit, text, index, flow, FrameLayout(self.plan), len(self.ops))
         self.single_block = len(flow.blocks) == 1
         _, self.shown, _ = escapes(self.ops, self.info.num_inputs)
         self.fresh = True
@@ -93,24 +104,20 @@ class Body(Exits):
 
     # -- the whole ---------------------------------------------------------------------------------
 
-    def translate(self, instruction: Callable[[Body], None]) -> str:
-        """The definition; `instruction` emits the instruction at `pc`."""
+    def translate(self, instruction: Callable[[Body], None]) -> None:
+        """Emit the definition; `instruction` emits the instruction at `pc`."""
         text = self.text
-        params = "".join(f", ptr %p{i}" for i in range(self.info.num_inputs))
-        text.header = (
-            f"define internal ptr @{self.unit.body_symbol(self.index)}"
-            f"(ptr %ctx, i64 %depth, i64 %base, ptr %out{params}) nounwind"
-        )
+        passed = text.params[4:]
         clear = len(text.lines)
         text.emit("")
         if self.layout.needed:
             self._take_frame()
         for i in range(self.info.num_inputs):
             if i in self.flow.crossing:
-                self.count(f"%p{i}")
-                self._store_canonical(i, f"%p{i}")
+                self.count(passed[i])
+                self._store_canonical(i, passed[i])
             else:
-                self.env[i] = Obj(f"%p{i}")
+                self.env[i] = Obj(passed[i])
         text.jump("b0")
         reached = {0}
         for block, (start, end) in enumerate(self.flow.blocks):
@@ -119,7 +126,6 @@ class Body(Exits):
             else:
                 self._mark_left(start, end)
         self._finish(clear)
-        return text.text()
 
     def _emit_block(
         self, block: int, start: int, end: int, instruction: Callable[[Body], None]
@@ -234,54 +240,49 @@ class Body(Exits):
     def _take_frame(self) -> None:
         text = self.text
         free = self.context_place(f"free:{self.index}")
-        frame = text.op(f"call ptr @relaxvm_vm_take(ptr %ctx, ptr {free}, i64 {self.index})")
+        frame = text.call("relaxvm_vm_take", CTX, free, self.index)
         text.emit(f"  %frame = getelementptr i8, ptr {frame}, i64 0")
-        none = text.op("icmp eq ptr %frame, null")
+        none = text.op("icmp eq", FRAME, None)
         failed, fine = text.label("noframe"), text.label("fine")
         text.branch(none, failed, fine)
         text.start(failed)
         self._note_line(0)
-        text.emit("  ret ptr null")
+        text.ret(None)
         text.start(fine)
 
     def _note_line(self, pc: int) -> None:
         where = self.index << 32 | pc
-        self.text.emit(f"  call void @relaxvm_vm_note(ptr %ctx, i64 {where}, i64 %depth)")
+        self.text.call("relaxvm_vm_note", CTX, where, DEPTH)
 
     def _finish(self, clear: int) -> None:
         text = self.text
         text.lines.extend(self._cold)
         if self._errors:
             text.start("error")
-            incoming = ", ".join(
-                f"[ {self.index << 32 | pc}, %{block} ]" for pc, block in self._errors
-            )
-            where = text.op(f"phi i64 {incoming}")
-            text.emit(f"  call void @relaxvm_vm_note(ptr %ctx, i64 {where}, i64 %depth)")
-            self.exits.append(("null", "error"))
+            errors = [(self.index << 32 | pc, block) for pc, block in self._errors]
+            where = text.phi("i64", *errors)
+            text.call("relaxvm_vm_note", CTX, where, DEPTH)
+            self.exits.append((None, "error"))
             text.jump("exit")
         if self.exits:
             text.start("exit")
-            result = text.op("phi ptr " + ", ".join(f"[ {v}, %{b} ]" for v, b in self.exits))
+            result = text.phi("ptr", *self.exits)
             if self._slots:
-                text.emit(
-                    f"  call void @relaxvm_vm_release(ptr %ctx, ptr %slots, i64 {self._slots})"
-                )
+                text.call("relaxvm_vm_release", CTX, SLOTS, self._slots)
             if self.layout.needed:
-                watch = self.offset("%frame", 8 * self.layout.watch)
+                watch = self.offset(FRAME, 8 * self.layout.watch)
                 free = self.context_place(f"free:{self.index}")
-                text.emit(
-                    f"  call void @relaxvm_vm_give(ptr %ctx, ptr {free}, i64 {self.index}, "
-                    f"ptr %frame, ptr {watch}, i64 {self.layout.watched})"
+                text.call(
+                    "relaxvm_vm_give", CTX, free, self.index, FRAME, watch, self.layout.watched
                 )
-            text.emit(f"  ret ptr {result}")
+            text.ret(result)
         text.allocas.append(f"  %slots = alloca [{max(1, self._slots)} x ptr], align 8")
         if self._scratch:
             text.allocas.append(f"  %scratch = alloca [{self._scratch} x ptr], align 8")
         if self._spill_words:
             text.allocas.append(f"  %spill = alloca [{self._spill_words} x i64], align 8")
         if self._slots:
-            text.lines[clear] = self._filled("%slots", 8 * self._slots, 0)
+            text.lines[clear] = self.filled(SLOTS, 8 * self._slots, 0)
 
     # -- registers ---------------------------------------------------------------------------------
 
@@ -315,9 +316,9 @@ class Body(Exits):
         if kind is int and constant in _INT64:
             return Integer(self.in_context(f"arg:{name}"), constant)
         if kind is bool:
-            return Boolean(self.in_context(f"arg:{name}"), "true" if constant else "false")
+            return Boolean(self.in_context(f"arg:{name}"), llvm.constant(constant, "i1"))
         if kind is float:
-            return Real(self.in_context(f"arg:{name}"), hex_double(constant))
+            return Real(self.in_context(f"arg:{name}"), llvm.constant(constant, "double"))
         if kind is ShapeTuple and all(extent in _INT64 for extent in constant):
             return Shape(self.in_context(f"arg:{name}"), tuple(constant))
         if kind is NDArray and constant.array.flags.c_contiguous:
@@ -337,7 +338,7 @@ class Body(Exits):
         assert type(call) is bytecode.Call
         return static_values(self.program, builtin_args(call.args))
 
-    def set(self, value: Value, owned: list[str] | None = None) -> None:
+    def set(self, value: Value, owned: list[llvm.Value] | None = None) -> None:
         """The result of the instruction. `owned`: objects whose references it holds."""
         dst = self.ops[self.pc].dst
         if not 0 <= dst < self.registers:
@@ -371,12 +372,12 @@ class Body(Exits):
     def share(self, value: Value) -> None:
         """Set the result to a value that another register has too."""
         shared = value.copied()
-        owned = []
+        owned: list[llvm.Value] = []
         if shared.box is not None:
-            if isinstance(shared.box, str) and not is_param(shared.box):
+            if isinstance(shared.box, llvm.Value) and not is_param(shared.box):
                 self.count(shared.box)
                 owned.append(shared.box)
-        elif isinstance(shared, (Tensor, Memory)) and isinstance(shared.holder, str):
+        elif isinstance(shared, (Tensor, Memory)) and isinstance(shared.holder, llvm.Value):
             self.count(shared.holder)
             owned.append(shared.holder)
         self.set(shared, owned)
@@ -384,16 +385,16 @@ class Body(Exits):
     def kill(self, register: int) -> None:
         """End a register."""
         if register in self.flow.crossing:
-            self._store_canonical(register, "null")
+            self._store_canonical(register, llvm.constant(None, "ptr"))
         self.disown(register)
         self.env.pop(register, None)
         self._written.pop(register, None)
 
-    def keep(self, pointer: str) -> None:
+    def keep(self, pointer: llvm.Value) -> None:
         """Hold a reference until the function ends."""
         self._keep(-1, pointer)
 
-    def _keep(self, register: int, pointer: str) -> None:
+    def _keep(self, register: int, pointer: llvm.Value) -> None:
         """Let the register hold a reference that the function has."""
         if self._pool:
             slot = self._pool.pop()
@@ -402,13 +403,13 @@ class Body(Exits):
             self._slots += 1
             if slot >= MAX_SLOTS:
                 raise Untranslatable("it holds very many values at once")
-        cell = self.offset("%slots", 8 * slot)
+        cell = self.offset(SLOTS, 8 * slot)
         if self.flow.loops:
-            old = self.text.op(f"load ptr, ptr {cell}, align 8")
-            self.text.emit(f"  store ptr {pointer}, ptr {cell}, align 8")
+            old = self.text.load("ptr", cell)
+            self.text.store(pointer, cell)
             self.drop(old)
         else:
-            self.text.emit(f"  store ptr {pointer}, ptr {cell}, align 8")
+            self.text.store(pointer, cell)
         self._slots_of.setdefault(register, []).append(slot)
 
     def disown(self, register: int) -> None:
@@ -417,23 +418,23 @@ class Body(Exits):
         if not slots:
             return
         for slot in slots:
-            cell = self.offset("%slots", 8 * slot)
-            old = self.text.op(f"load ptr, ptr {cell}, align 8")
-            self.text.emit(f"  store ptr null, ptr {cell}, align 8")
+            cell = self.offset(SLOTS, 8 * slot)
+            old = self.text.load("ptr", cell)
+            self.text.store(None, cell, of="ptr")
             self.drop(old)
         if self.single_block:
             self._pool += slots
             del self._slots_of[register]
 
-    def _store_canonical(self, register: int, pointer: str) -> None:
+    def _store_canonical(self, register: int, pointer: llvm.Value) -> None:
         cell = self._canonical_place(register)
-        old = self.text.op(f"load ptr, ptr {cell}, align 8")
-        self.text.emit(f"  store ptr {pointer}, ptr {cell}, align 8")
+        old = self.text.load("ptr", cell)
+        self.text.store(pointer, cell)
         self.drop(old)
 
     # -- objects -----------------------------------------------------------------------------------
 
-    def boxed(self, value: Value, register: int | None) -> str:
+    def boxed(self, value: Value, register: int | None) -> llvm.Value:
         """`value` as an object, which lives at least as long as the instruction: as long as the
         register, if it is the value of one.
         """
@@ -444,14 +445,14 @@ class Body(Exits):
             return self.word("obj:None")
         if isinstance(value, Boolean):
             yes, no = self.word("obj:True"), self.word("obj:False")
-            return text.op(f"select i1 {value.value}, ptr {yes}, ptr {no}")
+            return text.select(value.value, yes, no)
         if isinstance(value, Integer):
-            box = self.call("py:PyLong_FromLongLong", "ptr", f"i64 {value.value}")
+            box = self.call("PyLong_FromLongLong", value.value)
         elif isinstance(value, Real):
-            box = self.call("py:PyFloat_FromDouble", "ptr", f"double {value.value}")
+            box = self.call("PyFloat_FromDouble", value.value)
         elif isinstance(value, Shape):
-            row = self.row([str(d) for d in value.dims], "i64")
-            box = text.op(f"call ptr @relaxvm_vm_shape(ptr %ctx, i64 {len(value.dims)}, ptr {row})")
+            row = self.row(list(value.dims), "i64")
+            box = text.call("relaxvm_vm_shape", CTX, len(value.dims), row)
         elif isinstance(value, Tensor):
             box = self._boxed_tensor(value)
         else:
@@ -461,32 +462,27 @@ class Body(Exits):
         value.box = box
         return box
 
-    def _boxed_tensor(self, value: Tensor) -> str:
+    def _boxed_tensor(self, value: Tensor) -> llvm.Value:
         assert value.dtype is not None
         assert value.holder is not None
         descr = self.word(f"descr:{_dtype_name(value.dtype)}")
         dtype = self.word(f"dtype:{_dtype_name(value.dtype)}")
-        row = self.row([str(d) for d in value.dims], "i64")
+        row = self.row(list(value.dims), "i64")
         holder = self.load(value.holder)
         data = self.load(value.data)
-        return self.text.op(
-            f"call ptr @relaxvm_vm_box(ptr %ctx, ptr {descr}, ptr {dtype}, "
-            f"i32 {len(value.dims)}, ptr {row}, ptr {data}, ptr {holder})"
+        return self.text.call(
+            "relaxvm_vm_box", CTX, descr, dtype, len(value.dims), row, data, holder
         )
 
-    def boxed_operand(self, k: int) -> str:
+    def boxed_operand(self, k: int) -> llvm.Value:
         """Argument `k` as an object."""
         place = self.ops[self.pc].args[k]
         return self.boxed(self.operand(k), place if place < self.registers else None)
 
-    def python(self, callable_: str, objects: list[str]) -> str:
+    def python(self, callable_: llvm.Value, objects: list[llvm.Value]) -> llvm.Value:
         """Call a Python function; null results go to the error path. Gives a new reference."""
         args = self.row(objects)
-        result = self.call(
-            "py:PyObject_Vectorcall",
-            "ptr",
-            f"ptr {callable_}, ptr {args}, i64 {len(objects)}, ptr null",
-        )
+        result = self.call("PyObject_Vectorcall", callable_, args, len(objects), None)
         self.fail_if_null(result)
         return result
 
@@ -498,23 +494,23 @@ class Body(Exits):
         if isinstance(value, Integer):
             return value.value
         if isinstance(value, Boolean):
-            return self.text.op(f"zext i1 {value.value} to i64")
+            return self.text.cast("zext", value.value, "i64")
         if not isinstance(value, Obj) or value.kind == "NDArray":
             self.leave("it is no int")
         number = self.long_of(self.boxed(value, None))
         self.refine(self.ops[self.pc].args[k], Integer(value.box, number))
         return number
 
-    def long_of(self, item: str) -> str:
+    def long_of(self, item: llvm.Value) -> llvm.Value:
         """The value of an object that has to be an int of 64 bits."""
         text = self.text
         self.guard(self.not_(self.is_kind(item, "type:int")))
-        number = self.call("py:PyLong_AsLongLong", "i64", f"ptr {item}")
+        number = self.call("PyLong_AsLongLong", item)
         # -1 may mean that an error is set: rare enough to ask the interpreter.
         odd, fine = text.label("odd"), text.label("fine")
-        text.branch(text.op(f"icmp eq i64 {number}, -1"), odd, fine)
+        text.branch(text.op("icmp eq", number, -1), odd, fine)
         with self.aside(odd):
-            self.call("py:PyErr_Clear", "void", "")
+            self.call("PyErr_Clear")
             text.jump(self.leave_label())
         text.start(fine)
         return number
@@ -527,9 +523,9 @@ class Body(Exits):
                 self.leave("a number does not fit its type")
             return
         if low > -(1 << 63):
-            self.guard(self.text.op(f"icmp slt i64 {number}, {low}"))
+            self.guard(self.text.op("icmp slt", number, low))
         if high < (1 << 63) - 1:
-            self.guard(self.text.op(f"icmp sgt i64 {number}, {high}"))
+            self.guard(self.text.op("icmp sgt", number, high))
 
     def tensor(self, k: int, dtype: DataType | None, ndim: int | None) -> Tensor | None:
         """Argument `k` as a tensor of this dtype and rank (None: any), which is checked here.
@@ -562,20 +558,20 @@ class Body(Exits):
                 self._check_dtype(box, dtype)
             return None
         array = self.field(box, abi.SLOT_ARRAY)
-        bad = self.text.op(f"icmp eq ptr {array}, null")
+        bad = self.text.op("icmp eq", array, None)
         if dtype is not None:
             other = self._wrong_dtype(box, dtype)
-            bad = self.text.op(f"or i1 {bad}, {other}")
+            bad = self.text.op("or", bad, other)
         self.guard(bad)
         strange = self.not_(self.is_kind(array, "type:ndarray"))
         axes = self.field(array, abi.ND_NDIM, "i32", 4)
         flags = self.field(array, abi.ND_FLAGS, "i32", 4)
         wanted = abi.C_CONTIGUOUS | abi.ALIGNED
-        present = self.text.op(f"and i32 {flags}, {wanted}")
-        wrong_axes = self.text.op(f"icmp ne i32 {axes}, {ndim}")
-        wrong_flags = self.text.op(f"icmp ne i32 {present}, {wanted}")
-        bad = self.text.op(f"or i1 {wrong_axes}, {wrong_flags}")
-        self.guard(self.text.op(f"or i1 {bad}, {strange}"))
+        present = self.text.op("and", flags, wanted)
+        wrong_axes = self.text.op("icmp ne", axes, ndim)
+        wrong_flags = self.text.op("icmp ne", present, wanted)
+        bad = self.text.op("or", wrong_axes, wrong_flags)
+        self.guard(self.text.op("or", bad, strange))
         data = self.field(array, abi.ND_DATA)
         dims: tuple[Size, ...] = ()
         if ndim:
@@ -585,12 +581,12 @@ class Body(Exits):
         self.refine(place, tensor)
         return tensor
 
-    def _wrong_dtype(self, box: str, dtype: DataType) -> str:
+    def _wrong_dtype(self, box: llvm.Value, dtype: DataType) -> llvm.Value:
         actual = self.field(box, abi.SLOT_DTYPE)
         wanted = self.word(f"dtype:{_dtype_name(dtype)}")
-        return self.text.op(f"icmp ne ptr {actual}, {wanted}")
+        return self.text.op("icmp ne", actual, wanted)
 
-    def _check_dtype(self, box: str, dtype: DataType) -> None:
+    def _check_dtype(self, box: llvm.Value, dtype: DataType) -> None:
         self.guard(self._wrong_dtype(box, dtype))
 
 
@@ -610,9 +606,3 @@ def _dtype_name(dtype: DataType) -> str:
 def is_param(name: str) -> bool:
     """Whether this is an argument: its caller holds it as long as the call lasts."""
     return name.startswith("%p") and name[2:].isdigit()
-
-
-def hex_double(value: float) -> str:
-    """A double as LLVM writes it exactly."""
-
-    return f"0x{struct.unpack('>Q', struct.pack('>d', value))[0]:016X}"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...base import to_numpy_dtype
+from ...base import llvm, to_numpy_dtype
 from ...runtime import DYNAMIC
 from ...runtime import pyabi as abi
 from .vm_body import Body, is_param
@@ -36,12 +36,12 @@ def make_tuple(body: Body) -> None:
         item = body.operand(k).copied()
         item.box = box
         items.append(None if isinstance(item, (Heap, Memory)) else item)
-    whole = body.call("py:PyTuple_New", "ptr", f"i64 {len(objects)}")
+    whole = body.call("PyTuple_New", len(objects))
     body.fail_if_null(whole)
     for i, box in enumerate(objects):
         body.count(box)
         field = body.offset(whole, abi.TUPLE_ITEMS + 8 * i)
-        body.text.emit(f"  store ptr {box}, ptr {field}, align 8")
+        body.text.store(box, field)
     body.set(TupleOf(whole, tuple(items)), [whole])
 
 
@@ -70,7 +70,7 @@ def tuple_getitem(body: Body) -> None:
         if index < 0:
             body.leave("the index is out of range")
         length = body.field(box, abi.TUPLE_SIZE, "i64")
-        body.guard(body.text.op(f"icmp sle i64 {length}, {index}"))
+        body.guard(body.text.op("icmp sle", length, index))
     item = body.field(box, abi.TUPLE_ITEMS + 8 * index)
     body.share(Obj(item))
 
@@ -89,12 +89,12 @@ def null_value(body: Body) -> None:
 def is_null(body: Body) -> None:
     value = body.operand(0)
     if isinstance(value, Nothing):
-        body.set(Boolean(value="true"))
+        body.set(Boolean(value=llvm.constant(True, "i1")))
     elif isinstance(value, Obj) and not value.kind:
         box = body.boxed(value, None)
-        body.set(Boolean(value=body.text.op(f"icmp eq ptr {box}, {body.word('obj:None')}")))
+        body.set(Boolean(value=body.text.op("icmp eq", box, body.word("obj:None"))))
     else:
-        body.set(Boolean(value="false"))
+        body.set(Boolean(value=llvm.constant(False, "i1")))
 
 
 def shape_of(body: Body) -> None:
@@ -129,7 +129,7 @@ def reshape(body: Body) -> None:
     reshaped = value.copied()
     reshaped.dims = dims
     holder = value.holder
-    if isinstance(value.box, str):
+    if isinstance(value.box, llvm.Value):
         # Not the object: whoever donates it has to see that others look at its memory.
         holder = body.field(value.box, abi.SLOT_ARRAY)
     elif value.box is not None:
@@ -137,43 +137,43 @@ def reshape(body: Body) -> None:
         holder = value.box
     assert holder is not None
     reshaped.box, reshaped.holder, reshaped.data = None, holder, value.data
-    if isinstance(holder, str) and not is_param(holder):
+    if isinstance(holder, llvm.Value) and not is_param(holder):
         body.count(holder)
         body.set(reshaped, [holder])
     else:
         body.set(reshaped)
 
 
-def condition(body: Body, k: int) -> str:
+def condition(body: Body, k: int) -> llvm.Value:
     """Argument `k` as a condition (i1)."""
     value = body.operand(k)
     text = body.text
     if isinstance(value, Boolean):
         return value.value
     if isinstance(value, Integer):
-        return text.op(f"icmp ne i64 {value.value}, 0")
+        return text.op("icmp ne", llvm.constant(value.value, "i64"), 0)
     if isinstance(value, Tensor) and value.dtype is not None:
         if all(extent == 1 for extent in value.dims) and not value.dtype.is_float:
             bits = to_numpy_dtype(value.dtype).itemsize * 8
-            loaded = text.op(f"load i{bits}, ptr {body.load(value.data)}, align 1")
-            return text.op(f"icmp ne i{bits} {loaded}, 0")
+            loaded = text.load(f"i{bits}", body.load(value.data), 1)
+            return text.op("icmp ne", loaded, 0)
     if not isinstance(value, (Obj, Tensor)):
         body.leave("it is no condition")
     box = body.boxed(value, None)
-    yes = text.op(f"icmp eq ptr {box}, {body.word('obj:True')}")
-    no = text.op(f"icmp eq ptr {box}, {body.word('obj:False')}")
-    plain = text.op(f"or i1 {yes}, {no}")
+    yes = text.op("icmp eq", box, body.word("obj:True"))
+    no = text.op("icmp eq", box, body.word("obj:False"))
+    plain = text.op("or", yes, no)
     ask, known = text.label("ask"), text.label("known")
     before = text.block
     text.branch(plain, known, ask)
     text.start(ask)
     truth = body.python(body.word("call:condition"), [box])
-    answer = text.op(f"icmp eq ptr {truth}, {body.word('obj:True')}")
+    answer = text.op("icmp eq", truth, body.word("obj:True"))
     body.drop(truth)
     after = text.block
     text.jump(known)
     text.start(known)
-    return text.op(f"phi i1 [ {yes}, %{before} ], [ {answer}, %{after} ]")
+    return text.phi("i1", (yes, before), (answer, after))
 
 
 def read_if_cond(body: Body) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from ...base import llvm
 from ...runtime import ORIGIN_STEP, MatchCode, builtin_args, static_values
 from ...runtime import pyabi as abi
 from ...runtime.bytecode import Call
@@ -65,7 +66,7 @@ def _store(body: Body, heap: Heap, slot: int, value: Size, axis: int = -1) -> No
     origin = body.pc * ORIGIN_STEP + axis + 1
     for i, word in enumerate((value, origin)):
         cell = body.offset(heap.memory, 16 * slot + 8 * i)
-        body.text.emit(f"  store i64 {word}, ptr {cell}, align 8")
+        body.text.store(word, cell, of="i64")
     heap.known[slot] = value
 
 
@@ -75,18 +76,18 @@ def _slot(body: Body, heap: Heap, slot: int) -> Size:
     known = heap.known.get(slot)
     if known is None:
         origin = body.field(heap.memory, 16 * slot + 8, "i64")
-        body.guard(body.text.op(f"icmp slt i64 {origin}, 0"))
+        body.guard(body.text.op("icmp slt", origin, 0))
         known = body.field(heap.memory, 16 * slot, "i64")
         heap.known[slot] = known
     return known
 
 
-def differ(body: Body, a: Size, b: Size) -> str:
+def differ(body: Body, a: Size, b: Size) -> bool | llvm.Value:
     if a == b:
-        return "false"
+        return False
     if isinstance(a, int) and isinstance(b, int):
-        return "true"
-    return body.text.op(f"icmp ne i64 {a}, {b}")
+        return True
+    return body.text.op("icmp ne", a, b)
 
 
 def match_shape(body: Body) -> None:
@@ -122,11 +123,11 @@ def match_shape(body: Body) -> None:
             body.guard(_negative(body, size))
 
 
-def _negative(body: Body, size: Size) -> str:
+def _negative(body: Body, size: Size) -> bool | llvm.Value:
     """i1: whether a size is below 0."""
     if isinstance(size, int):
-        return "true" if size < 0 else "false"
-    return body.text.op(f"icmp slt i64 {size}, 0")
+        return size < 0
+    return body.text.op("icmp slt", size, 0)
 
 
 def _learn_sizes(body: Body, dims: tuple[Size, ...], pairs: tuple[Any, ...]) -> None:
@@ -209,7 +210,7 @@ def check_shape_info(body: Body) -> None:
     if ndim > 64:
         body.leave("the shape is long")
     length = body.field(box, abi.TUPLE_SIZE, "i64")
-    body.guard(body.text.op(f"icmp ne i64 {length}, {ndim}"))
+    body.guard(body.text.op("icmp ne", length, ndim))
     dims = tuple(body.long_of(body.field(box, abi.TUPLE_ITEMS + 8 * i)) for i in range(ndim))
     body.refine(body.ops[body.pc].args[0], Shape(value.box, dims))
 
@@ -223,9 +224,9 @@ def check_prim_value_info(body: Body) -> None:
         if not isinstance(value, Obj):
             body.leave("a bool is wanted")
         box = body.boxed(value, None)
-        yes = body.text.op(f"icmp eq ptr {box}, {body.word('obj:True')}")
-        no = body.text.op(f"icmp eq ptr {box}, {body.word('obj:False')}")
-        body.guard(body.not_(body.text.op(f"or i1 {yes}, {no}")))
+        yes = body.text.op("icmp eq", box, body.word("obj:True"))
+        no = body.text.op("icmp eq", box, body.word("obj:False"))
+        body.guard(body.not_(body.text.op("or", yes, no)))
         body.refine(body.ops[body.pc].args[0], Boolean(value.box, yes))
     elif dtype.is_int:
         if isinstance(value, Boolean):
@@ -252,7 +253,7 @@ def check_tuple_info(body: Body) -> None:
     box = body.boxed(value, None)
     body.guard(body.not_(body.is_kind(box, "type:tuple")))
     length = body.field(box, abi.TUPLE_SIZE, "i64")
-    body.guard(body.text.op(f"icmp ne i64 {length}, {count}"))
+    body.guard(body.text.op("icmp ne", length, count))
     body.refine(body.ops[body.pc].args[0], TupleOf(value.box, (None,) * count))
 
 

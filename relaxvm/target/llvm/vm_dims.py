@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ...base import llvm
 from ...runtime.dims import Dim
 from .vm_body import Body
 from .vm_values import Size
@@ -19,7 +20,7 @@ _BITS = {"bitand": "and", "bitor": "or", "bitxor": "xor"}
 
 
 def dim_value(body: Body, dim: Dim, symbol: Callable[[str], Size]) -> Size:
-    """The value of a program whose symbols are given by `symbol`."""
+    """The value of a program whose symbols are start by `symbol`."""
     if isinstance(dim, int):
         return dim
     if len(dim) > _MAX_ITEMS:
@@ -47,9 +48,9 @@ def product(body: Body, sizes: tuple[Size, ...]) -> Size:
 
 def _apply(body: Body, name: str, stack: list[Size]) -> None:
     if name == "select":
-        c, a, b = stack[-3:]
+        truth, *sides = (llvm.constant(each, "i64") for each in stack[-3:])
         del stack[-3:]
-        chosen = body.text.op(f"select i1 {_truth(body, c)}, i64 {a}, i64 {b}")
+        chosen = body.text.select(_truth(body, truth), *sides)
         stack.append(chosen)
         return
     if name in ("not", "neg", "abs"):
@@ -59,8 +60,8 @@ def _apply(body: Body, name: str, stack: list[Size]) -> None:
             return
         negative = _arithmetic(body, "ssub", 0, a)
         if name == "abs":
-            below = body.text.op(f"icmp slt i64 {a}, 0")
-            negative = body.text.op(f"select i1 {below}, i64 {negative}, i64 {a}")
+            start = llvm.constant(a, "i64")
+            negative = body.text.select(body.text.op("icmp slt", start, 0), negative, start)
         stack.append(negative)
         return
     b, a = stack.pop(), stack.pop()
@@ -71,15 +72,16 @@ def _binary(body: Body, name: str, a: Size, b: Size) -> Size:
     text = body.text
     if name in ("+", "-", "*"):
         return _arithmetic(body, {"+": "sadd", "-": "ssub", "*": "smul"}[name], a, b)
+    a, b = llvm.constant(a, "i64"), llvm.constant(b, "i64")
     if name in _COMPARE:
-        return _bool(body, text.op(f"icmp {_COMPARE[name]} i64 {a}, {b}"))
+        return _bool(body, text.op(f"icmp {_COMPARE[name]}", a, b))
     if name in ("and", "or"):
-        return _bool(body, text.op(f"{name} i1 {_truth(body, a)}, {_truth(body, b)}"))
+        return _bool(body, text.op(name, _truth(body, a), _truth(body, b)))
     if name in ("min", "max"):
-        first = text.op(f"icmp {'sle' if name == 'min' else 'sge'} i64 {a}, {b}")
-        return text.op(f"select i1 {first}, i64 {a}, i64 {b}")
+        first = text.op("icmp sle" if name == "min" else "icmp sge", a, b)
+        return text.select(first, a, b)
     if name in _BITS:
-        return text.op(f"{_BITS[name]} i64 {a}, {b}")
+        return text.op(_BITS[name], a, b)
     if name in ("shl", "shr"):
         return _shift(body, name, a, b)
     return _divide(body, name, a, b)
@@ -99,63 +101,63 @@ def _arithmetic(body: Body, name: str, a: Size, b: Size) -> Size:
     known = body.known(key)
     if known is not None:
         return known
-    body.unit.declare_overflow(name)
-    pair = body.text.op(f"call {{ i64, i1 }} @llvm.{name}.with.overflow.i64(i64 {a}, i64 {b})")
-    result = body.text.op(f"extractvalue {{ i64, i1 }} {pair}, 0")
-    body.guard(body.text.op(f"extractvalue {{ i64, i1 }} {pair}, 1"))
+    both = (llvm.constant(each, "i64") for each in (a, b))
+    pair = body.text.extern("{ i64, i1 }", f"llvm.{name}.with.overflow.i64", *both)
+    result = body.text.field(pair, 0)
+    body.guard(body.text.field(pair, 1))
     body.learn(key, result)
     return result
 
 
-def _shift(body: Body, name: str, a: Size, b: Size) -> Size:
+def _shift(body: Body, name: str, a: llvm.Value, b: llvm.Value) -> Size:
     text = body.text
-    body.guard(text.op(f"icmp ugt i64 {b}, 63"))
+    body.guard(text.op("icmp ugt", b, 63))
     if name == "shr":
-        return text.op(f"ashr i64 {a}, {b}")
-    shifted = text.op(f"shl i64 {a}, {b}")
-    back = text.op(f"ashr i64 {shifted}, {b}")
-    body.guard(text.op(f"icmp ne i64 {back}, {a}"))
+        return text.op("ashr", a, b)
+    shifted = text.op("shl", a, b)
+    back = text.op("ashr", shifted, b)
+    body.guard(text.op("icmp ne", back, a))
     return shifted
 
 
-def _divide(body: Body, name: str, a: Size, b: Size) -> Size:
+def _divide(body: Body, name: str, a: llvm.Value, b: llvm.Value) -> Size:
     """Dividing by zero gives 0; the least int by -1 does not fit."""
     text = body.text
     key = (name, a, b)
     known = body.known(key)
     if known is not None:
         return known
-    zero = text.op(f"icmp eq i64 {b}, 0")
-    least = text.op(f"icmp eq i64 {a}, {_MIN}")
-    minus = text.op(f"icmp eq i64 {b}, -1")
-    body.guard(text.op(f"and i1 {least}, {minus}"))
-    divisor = text.op(f"select i1 {zero}, i64 1, i64 {b}")
-    quotient = text.op(f"sdiv i64 {a}, {divisor}")
-    rest = text.op(f"srem i64 {a}, {divisor}")
+    zero = text.op("icmp eq", b, 0)
+    least = text.op("icmp eq", a, _MIN)
+    minus = text.op("icmp eq", b, -1)
+    body.guard(text.op("and", least, minus))
+    divisor = text.select(zero, 1, b)
+    quotient = text.op("sdiv", a, divisor)
+    rest = text.op("srem", a, divisor)
     if name in ("//", "%", "ceildiv"):
-        uneven = text.op(f"icmp ne i64 {rest}, 0")
-        signs = text.op(f"xor i64 {rest}, {divisor}")
-        differ = text.op(f"icmp slt i64 {signs}, 0")
+        uneven = text.op("icmp ne", rest, 0)
+        signs = text.op("xor", rest, divisor)
+        differ = text.op("icmp slt", signs, 0)
         if name == "ceildiv":
             differ = body.not_(differ)
-        fix = text.op(f"and i1 {uneven}, {differ}")
-        one = text.op(f"zext i1 {fix} to i64")
+        fix = text.op("and", uneven, differ)
+        one = text.cast("zext", fix, "i64")
         if name == "//":
-            quotient = text.op(f"sub i64 {quotient}, {one}")
+            quotient = text.op("sub", quotient, one)
         elif name == "ceildiv":
-            quotient = text.op(f"add i64 {quotient}, {one}")
+            quotient = text.op("add", quotient, one)
         else:
-            fixed = text.op(f"add i64 {rest}, {divisor}")
-            rest = text.op(f"select i1 {fix}, i64 {fixed}, i64 {rest}")
+            fixed = text.op("add", rest, divisor)
+            rest = text.select(fix, fixed, rest)
     result = rest if name in ("%", "truncmod") else quotient
-    result = text.op(f"select i1 {zero}, i64 0, i64 {result}")
+    result = text.select(zero, 0, result)
     body.learn(key, result)
     return result
 
 
-def _truth(body: Body, value: Size) -> str:
-    return body.text.op(f"icmp ne i64 {value}, 0")
+def _truth(body: Body, value: Size) -> llvm.Value:
+    return body.text.op("icmp ne", llvm.constant(value, "i64"), 0)
 
 
-def _bool(body: Body, condition: str) -> str:
-    return body.text.op(f"zext i1 {condition} to i64")
+def _bool(body: Body, condition: llvm.Value) -> llvm.Value:
+    return body.text.cast("zext", condition, "i64")

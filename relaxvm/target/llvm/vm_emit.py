@@ -4,10 +4,11 @@ of C functions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...base import llvm
 from ...runtime import pyabi as abi
-from .text import FunctionText
 from .vm_values import Place
 
 if TYPE_CHECKING:
@@ -16,100 +17,118 @@ if TYPE_CHECKING:
 
 MAX_INSTRUCTIONS = 2_000_000
 
+# What every function has under these names; the last four in its entry block.
+CTX, FRAME, OUT = (llvm.value(name, "ptr") for name in ("%ctx", "%frame", "%out"))
+DEPTH, BASE = (llvm.value(name, "i64") for name in ("%depth", "%base"))
+SLOTS, SCRATCH, SPILL = (llvm.value(name, "ptr") for name in ("%slots", "%scratch", "%spill"))
+
+# The C functions among the words of the context.
+C_FUNCTIONS = {
+    "PyErr_CheckSignals": "i32()",
+    "PyErr_Clear": "void()",
+    "PyEval_RestoreThread": "void(ptr)",
+    "PyEval_SaveThread": "ptr()",
+    "PyFloat_AsDouble": "double(ptr)",
+    "PyFloat_FromDouble": "ptr(double)",
+    "PyLong_AsLongLong": "i64(ptr)",
+    "PyLong_FromLongLong": "ptr(i64)",
+    "PyObject_Vectorcall": "ptr(ptr, ptr, i64, ptr)",
+    "PyTuple_New": "ptr(i64)",
+    "Py_DecRef": "void(ptr)",
+    "Py_IncRef": "void(ptr)",
+}
+
 
 class Emitter:
     """Emits into one function, whose context is ``%ctx`` and whose frame is ``%frame``."""
 
-    def __init__(self, unit: Unit) -> None:
+    def __init__(self, unit: Unit, text: llvm.Function) -> None:
         self.unit = unit
-        self.text = FunctionText("", MAX_INSTRUCTIONS)
-        self.values: dict[Any, str] = {}
-        self._lasting: dict[Any, str] = {}
+        self.text = text
+        self.values: dict[Any, llvm.Value] = {}
+        self._lasting: dict[Any, llvm.Value] = {}
         self._scratch = 0
 
-    def offset(self, pointer: str, size_bytes: int) -> str:
+    def offset(self, pointer: llvm.Value, size_bytes: int) -> llvm.Value:
         """``pointer + size_bytes``"""
-        if size_bytes == 0:
-            return pointer
-        return self.text.op(f"getelementptr i8, ptr {pointer}, i64 {size_bytes}")
+        return self.text.at(pointer, size_bytes)
 
-    def field(self, pointer: str, size_bytes: int, kind: str = "ptr", align: int = 8) -> str:
+    def field(
+        self, pointer: llvm.Value, size_bytes: int, kind: str = "ptr", align: int = 8
+    ) -> llvm.Value:
         """What lies at ``pointer + size_bytes``."""
         address = self.offset(pointer, size_bytes)
-        return self.text.op(f"load {kind}, ptr {address}, align {align}")
+        return self.text.load(kind, address, align)
 
-    def fill(self, memory: str, size_bytes: int, byte: int) -> None:
+    def fill(self, memory: llvm.Value, size_bytes: int, byte: int) -> None:
         """Set all bytes of `memory`."""
         if size_bytes:
-            self.text.emit(self._filled(memory, size_bytes, byte))
+            self.text.emit(self.filled(memory, size_bytes, byte))
 
-    def context_place(self, name: str) -> str:
+    def context_place(self, name: str) -> llvm.Value:
         """The address of a word of the context."""
-        return self.offset("%ctx", self.unit.words.offset(name))
+        return self.offset(CTX, self.unit.words.offset(name))
 
-    def word(self, name: str, kind: str = "ptr") -> str:
+    def word(self, name: str, kind: str = "ptr") -> llvm.Value:
         """A word of the context."""
-        return self.text.op(f"load {kind}, ptr {self.context_place(name)}, align 8")
+        return self.text.load(kind, self.context_place(name), 8)
 
-    def load(self, place: Place, kind: str = "ptr") -> str:
+    def load(self, place: Place, kind: str = "ptr") -> llvm.Value:
         """What lies at `place`."""
-        if isinstance(place, str):
+        if isinstance(place, llvm.Value):
             return place
         base, offset = place
-        return self.field("%" + base, offset, kind)
+        return self.field(llvm.value("%" + base, "ptr"), offset, kind)
 
     def in_context(self, name: str) -> Place:
         """The place of a word of the context."""
         return ("ctx", self.unit.words.offset(name))
 
-    def call(self, name: str, result: str, args: str) -> str:
+    def call(self, name: str, *args: llvm.Operand) -> llvm.Value:
         """Call a C function of the context."""
-        function = self.word(name)
-        if result == "void":
-            self.text.emit(f"  call void {function}({args})")
-            return ""
-        return self.text.op(f"call {result} {function}({args})")
+        return self.text.call(self.word(f"py:{name}"), *args, of=C_FUNCTIONS[name])
 
-    def count(self, pointer: str) -> None:
+    def count(self, pointer: llvm.Value) -> None:
         """A reference more."""
-        self.call("py:Py_IncRef", "void", f"ptr {pointer}")
+        self.call("Py_IncRef", pointer)
 
-    def drop(self, pointer: str) -> None:
+    def drop(self, pointer: llvm.Value) -> None:
         """A reference less; null is fine."""
-        self.call("py:Py_DecRef", "void", f"ptr {pointer}")
+        self.call("Py_DecRef", pointer)
 
-    def scratch(self, count: int) -> str:
+    def scratch(self, count: int) -> llvm.Value:
         """Memory for `count` words, until the next call of this."""
         self._scratch = max(self._scratch, count)
-        return "%scratch"
+        return SCRATCH
 
-    def row(self, values: list[str], kind: str = "ptr") -> str:
+    def row(self, values: Sequence[llvm.Operand], kind: str = "ptr") -> llvm.Value:
         """The scratch memory holding these."""
         place = self.scratch(max(1, len(values)))
         for i, value in enumerate(values):
-            self.text.emit(f"  store {kind} {value}, ptr {self.offset(place, 8 * i)}, align 8")
+            self.text.store(value, self.offset(place, 8 * i), 8, of=kind)
         return place
 
-    def known(self, key: Any) -> str | None:
+    def known(self, key: Any) -> llvm.Value | None:
         """The value computed here before from the same things."""
         return self.values.get(key) or self._lasting.get(key)
 
-    def learn(self, key: Any, value: str) -> None:
+    def learn(self, key: Any, value: llvm.Value) -> None:
         """Remember a value for `known`."""
         self.values[key] = value
 
-    def _filled(self, memory: str, size_bytes: int, byte: int) -> str:
+    def filled(self, memory: llvm.Value, size_bytes: int, byte: int) -> str:
+        """The line that sets all bytes of `memory`."""
         self.unit.declare_memset()
         return (
             f"  call void @llvm.memset.p0.i64(ptr align 8 {memory}, i8 {byte}, "
             f"i64 {size_bytes}, i1 false)"
         )
 
-    def is_kind(self, pointer: str, name: str) -> str:
+    def is_kind(self, pointer: llvm.Value, name: str) -> llvm.Value:
         """i1: whether an object is exactly of a type of the context."""
         kind = self.field(pointer, abi.OB_TYPE)
-        return self.text.op(f"icmp eq ptr {kind}, {self.word(name)}")
+        return self.text.op("icmp eq", kind, self.word(name))
 
-    def not_(self, condition: str) -> str:
+    def not_(self, condition: llvm.Value) -> llvm.Value:
         """i1"""
-        return self.text.op(f"xor i1 {condition}, true")
+        return self.text.not_(condition)

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from ...base import llvm
 from ...runtime import INTERPRETER, NATIVE, Described, FrameLayout
-from .vm_emit import Emitter
+from .vm_emit import CTX, DEPTH, FRAME, SLOTS, SPILL, Emitter
 from .vm_flow import Flow
 from .vm_values import (
     Boolean,
@@ -53,15 +54,23 @@ class Exits(Emitter):
     exits  the results and the blocks they come from
     """
 
-    def __init__(self, unit: Unit, index: int, flow: Flow, layout: FrameLayout, count: int) -> None:
-        super().__init__(unit)
+    def __init__(
+        self,
+        unit: Unit,
+        text: llvm.Function,
+        index: int,
+        flow: Flow,
+        layout: FrameLayout,
+        count: int,
+    ) -> None:
+        super().__init__(unit, text)
         self.index = index
         self.flow = flow
         self.layout = layout
         self.pc = 0
         self.steps: list[tuple[int, str]] = [(NATIVE, "")] * count
         self.env: dict[int, Value] = {}
-        self.exits: list[tuple[str, str]] = []
+        self.exits: list[tuple[llvm.Operand, str]] = []
         self._errors: list[tuple[int, str]] = []
         self._cold: list[str] = []
         self._leave = ""
@@ -75,22 +84,22 @@ class Exits(Emitter):
         self._spilled = 0
         self._spill_words = 0
 
-    def _canonical_place(self, register: int) -> str:
+    def _canonical_place(self, register: int) -> llvm.Value:
         slot = self._canonical.get(register)
         if slot is None:
             slot = self._canonical[register] = self._slots
             self._slots += 1
-        return self.offset("%slots", 8 * slot)
+        return self.offset(SLOTS, 8 * slot)
 
-    def load_canonical(self, register: int) -> str:
+    def load_canonical(self, register: int) -> llvm.Value:
         """The object of a register that lives in memory."""
-        return self.text.op(f"load ptr, ptr {self._canonical_place(register)}, align 8")
+        return self.text.load("ptr", self._canonical_place(register))
 
-    def guard(self, bad: str) -> None:
+    def guard(self, bad: bool | llvm.Value) -> None:
         """Leave where `bad` (i1) holds. Before anything of the instruction has an effect."""
-        if bad == "false":
+        if bad is False:
             return
-        if bad == "true":
+        if bad is True:
             self.leave("what it checks never holds")
         fine = self.text.label("fine")
         self.text.branch(bad, self.leave_label(), fine)
@@ -109,7 +118,7 @@ class Exits(Emitter):
             self._leave = self.text.label("leave")
             with self.aside(self._leave):
                 spill, site = self.spilled()
-                self._emit_leave(site, "0", spill)
+                self._emit_leave(site, 0, spill)
         return self._leave
 
     def _restart_label(self) -> str:
@@ -122,21 +131,18 @@ class Exits(Emitter):
             self.pc, self.env = 0, self._start_env
             with self.aside(self._restart):
                 spill, site = self.spilled()
-                self._emit_leave(site, "0", spill)
+                self._emit_leave(site, 0, spill)
             self.pc, self.env = now
         return self._restart
 
-    def _emit_leave(self, site: int, code: str, spill: str) -> None:
+    def _emit_leave(self, site: int, code: llvm.Operand, spill: llvm.Value) -> None:
         text = self.text
-        frame = "%frame" if self.layout.needed else "null"
-        result = text.op(
-            f"call ptr @relaxvm_vm_leave(ptr %ctx, i64 {site}, i64 {code}, ptr {spill}, "
-            f"ptr {frame}, i64 %depth)"
-        )
+        frame = FRAME if self.layout.needed else None
+        result = text.call("relaxvm_vm_leave", CTX, site, code, spill, frame, DEPTH)
         self.exits.append((result, text.block))
         text.jump("exit")
 
-    def kernel_failed(self, code: str) -> None:
+    def kernel_failed(self, code: llvm.Operand) -> None:
         """End the block: raise what failure `code` (i64) of the kernel here means."""
         spill, site = self.spilled()
         self._emit_leave(site, code, spill)
@@ -146,7 +152,7 @@ class Exits(Emitter):
         """What is emitted inside goes to the end of the function, under `label`."""
         text = self.text
         lines, block = text.lines, text.block
-        text.lines = []
+        text.lines, text.block = [], ""
         text.start(label)
         try:
             yield
@@ -154,9 +160,9 @@ class Exits(Emitter):
             self._cold.extend(text.lines)
             text.lines, text.block = lines, block
 
-    def spilled(self) -> tuple[str, int]:
+    def spilled(self) -> tuple[llvm.Value, int]:
         """Write down the live registers; gives the memory and the number of the site."""
-        words: list[tuple[str, str]] = []
+        words: list[llvm.Value] = []
         live = self._live[self.pc - self.flow.blocks[self._block][0]]
         described = []
         for register in sorted(live):
@@ -167,45 +173,45 @@ class Exits(Emitter):
                 # Loaded here, off the main path: not to be remembered.
                 value = Obj(self.load_canonical(register))
             described.append((register, self._described(value, words)))
-        for i, (kind, name) in enumerate(words):
-            self.text.emit(f"  store {kind} {name}, ptr {self.offset('%spill', 8 * i)}, align 8")
+        for i, word in enumerate(words):
+            self.text.store(word, self.offset(SPILL, 8 * i), 8)
         self._spill_words = max(self._spill_words, len(words), 1)
         self._spilled += len(words) + 1
         if self._spilled > MAX_SPILLED:
             raise Untranslatable("too many values are alive at once")
-        return "%spill", self.unit.site(self.index, self.pc, tuple(described))
+        return SPILL, self.unit.site(self.index, self.pc, tuple(described))
 
-    def _described(self, value: Value, words: list[tuple[str, str]]) -> tuple[Any, ...]:
+    def _described(self, value: Value, words: list[llvm.Value]) -> tuple[Any, ...]:
         """How to rebuild `value` from the words, see `runtime.compiled_state`."""
 
-        def word(kind: str, name: str) -> int:
-            words.append((kind, name))
+        def word(stored: llvm.Value) -> int:
+            words.append(stored)
             return len(words) - 1
 
         def sized(value: Size) -> Any:
-            return value if isinstance(value, int) else (Described.WORD, word("i64", value))
+            return value if isinstance(value, int) else (Described.WORD, word(value))
 
         def holder(arena: int, place: Place | None) -> tuple[Any, ...]:
             if arena >= 0:
                 return (Described.ARENA, arena)
             assert place is not None
-            return (Described.OBJECT, word("ptr", self.load(place)))
+            return (Described.OBJECT, word(self.load(place)))
 
         if value.box is not None:
-            return (Described.OBJECT, word("ptr", self.load(value.box)))
+            return (Described.OBJECT, word(self.load(value.box)))
         if isinstance(value, Nothing):
             return (Described.NONE,)
         if isinstance(value, Integer):
             return (Described.INT, sized(value.value))
         if isinstance(value, Boolean):
-            return (Described.BOOL, word("i64", self.text.op(f"zext i1 {value.value} to i64")))
+            return (Described.BOOL, word(self.text.cast("zext", value.value, "i64")))
         if isinstance(value, Real):
-            return (Described.FLOAT, word("double", value.value))
+            return (Described.FLOAT, word(value.value))
         if isinstance(value, Shape):
             return (Described.SHAPE, tuple(map(sized, value.dims)))
         if isinstance(value, Tensor):
             dims = tuple(map(sized, value.dims))
-            data = word("ptr", self.load(value.data))
+            data = word(self.load(value.data))
             return (
                 Described.TENSOR,
                 str.__str__(value.dtype),
@@ -214,16 +220,16 @@ class Exits(Emitter):
                 holder(value.arena, value.holder),
             )
         if isinstance(value, Memory):
-            size, data = sized(value.size), word("ptr", self.load(value.base))
+            size, data = sized(value.size), word(self.load(value.base))
             return (Described.STORAGE, size, data, holder(value.arena, value.holder), value.scope)
         assert isinstance(value, Heap)
-        return (Described.HEAP, value.size, word("ptr", value.memory))
+        return (Described.HEAP, value.size, word(value.memory))
 
-    def fail_if_null(self, pointer: str) -> None:
+    def fail_if_null(self, pointer: llvm.Value) -> None:
         """Go to the error path where `pointer` is null: an error is set."""
-        self.fail_if(self.text.op(f"icmp eq ptr {pointer}, null"))
+        self.fail_if(self.text.op("icmp eq", pointer, None))
 
-    def fail_if(self, failed: str) -> None:
+    def fail_if(self, failed: llvm.Value) -> None:
         """Go to the error path where `failed` (i1) holds: an error is set."""
         text = self.text
         fine = text.label("fine")

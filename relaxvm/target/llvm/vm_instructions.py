@@ -4,12 +4,14 @@ function that the interpreter would call, else by leaving for the interpreter.
 
 from __future__ import annotations
 
+from ...base import llvm
 from ...runtime import INTERPRETER, PYTHON, TensorInfo
 from ...runtime.ops import OpKind
 from .vm_body import Body
 from .vm_builtins import NATIVE_BUILTINS, condition
+from .vm_emit import BASE, CTX, DEPTH, OUT, SLOTS
 from .vm_kernels import call_kernel
-from .vm_values import Heap, Memory, Obj, Tensor, TupleOf, Value
+from .vm_values import Heap, Memory, Obj, Size, Tensor, TupleOf, Value
 
 STACK_BYTES = 16384
 """How deep compiled functions may be inside each other on the C stack; deeper calls are the
@@ -58,19 +60,17 @@ def emit_instruction(body: Body) -> None:
 def _breathe(body: Body) -> None:
     """Before a jump back: now and then let other threads run, and see whether a signal has come."""
     text = body.text
-    text.allocas.append(f"  %rounds{body.pc} = alloca i64, align 8")
-    text.allocas.append(f"  store i64 0, ptr %rounds{body.pc}, align 8")
-    before = text.op(f"load i64, ptr %rounds{body.pc}, align 8")
-    rounds = text.op(f"add i64 {before}, 1")
-    text.emit(f"  store i64 {rounds}, ptr %rounds{body.pc}, align 8")
-    part = text.op(f"and i64 {rounds}, {ROUNDS - 1}")
+    slot = text.slot("i64", 0)
+    rounds = text.op("add", text.load("i64", slot), 1)
+    text.store(rounds, slot)
+    part = text.op("and", rounds, ROUNDS - 1)
     stop, go = text.label("breathe"), text.label("go")
-    text.branch(text.op(f"icmp eq i64 {part}, 0"), stop, go)
+    text.branch(text.op("icmp eq", part, 0), stop, go)
     with body.aside(stop):
-        state = body.call("py:PyEval_SaveThread", "ptr", "")
-        body.call("py:PyEval_RestoreThread", "void", f"ptr {state}")
-        failed = body.call("py:PyErr_CheckSignals", "i32", "")
-        body.fail_if(text.op(f"icmp ne i32 {failed}, 0"))
+        state = body.call("PyEval_SaveThread")
+        body.call("PyEval_RestoreThread", state)
+        failed = body.call("PyErr_CheckSignals")
+        body.fail_if(text.op("icmp ne", failed, 0))
         text.jump(go)
     text.start(go)
 
@@ -93,7 +93,7 @@ def _extern(body: Body) -> None:
     objects = [body.boxed_operand(k) for k in range(len(op.args))]
     result = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
     if 0 <= op.dst < body.registers:
-        result = body.text.op(f"call ptr @relaxvm_vm_adopt(ptr %ctx, ptr {result})")
+        result = body.text.call("relaxvm_vm_adopt", CTX, result)
         body.fail_if_null(result)
         body.set(Obj(result), [result])
         return
@@ -117,52 +117,41 @@ def _function(body: Body) -> None:
         result = _interpreted(body, objects)
         body.set(Obj(result), [result])
         return
-    typed = "".join(f", ptr {o}" for o in objects)
     if not unit.reaches(callee, callee) and not unit.reaches(callee, body.index):
         # No recursion: as deep as the program is, at most.
-        result = _direct(body, callee, typed, op.tail)
+        result = _direct(body, callee, objects, op.tail)
     else:
-        here = text.op("ptrtoint ptr %slots to i64")
-        used = text.op(f"sub i64 %base, {here}")
-        deep_stack = text.op(f"icmp sgt i64 {used}, {STACK_BYTES}")
-        deep = text.op(f"icmp sge i64 %depth, {body.word('max_depth', 'i64')}")
-        either = text.op(f"or i1 {deep_stack}, {deep}")
-        slow, fast, done = text.label("deep"), text.label("near"), text.label("returned")
-        text.branch(either, slow, fast)
-        text.start(slow)
-        far = _interpreted(body, objects)
-        far_end = text.block
-        text.jump(done)
-        text.start(fast)
-        near = _direct(body, callee, typed, False)
-        near_end = text.block
-        text.jump(done)
-        text.start(done)
-        result = text.op(f"phi ptr [ {far}, %{far_end} ], [ {near}, %{near_end} ]")
+        here = text.cast("ptrtoint", SLOTS, "i64")
+        used = text.op("sub", BASE, here)
+        deep_stack = text.op("icmp sgt", used, STACK_BYTES)
+        deep = text.op("icmp sge", DEPTH, body.word("max_depth", "i64"))
+        either = text.op("or", deep_stack, deep)
+        result = text.either(
+            either,
+            lambda: _interpreted(body, objects),
+            lambda: _direct(body, callee, objects, False),
+        )
     body.set(Obj(result), [result])
 
 
-def _direct(body: Body, callee: int, typed: str, tail: bool) -> str:
+def _direct(body: Body, callee: int, objects: list[llvm.Value], tail: bool) -> llvm.Value:
     text = body.text
-    depth = "%depth" if tail else text.op("add i64 %depth, 1")
-    result = text.op(
-        f"call ptr @{body.unit.body_symbol(callee)}"
-        f"(ptr %ctx, i64 {depth}, i64 %base, ptr null{typed})"
-    )
+    depth = DEPTH if tail else text.op("add", DEPTH, 1)
+    result = text.call(body.unit.body_symbol(callee), CTX, depth, BASE, None, *objects)
     if not tail:
         body.fail_if_null(result)
         return result
     # The caller of a tail call is not named in errors: its frame is the callee's.
-    none, fine = text.op(f"icmp eq ptr {result}, null"), text.label("fine")
-    body.exits.append(("null", text.block))
+    none, fine = text.op("icmp eq", result, None), text.label("fine")
+    body.exits.append((None, text.block))
     text.branch(none, "exit", fine)
     text.start(fine)
     return result
 
 
-def _interpreted(body: Body, objects: list[str]) -> str:
+def _interpreted(body: Body, objects: list[llvm.Value]) -> llvm.Value:
     """Let the interpreter run the callee. It is told how deep this is."""
-    depth = body.call("py:PyLong_FromLongLong", "ptr", "i64 %depth")
+    depth = body.call("PyLong_FromLongLong", DEPTH)
     body.fail_if_null(depth)
     body.keep(depth)
     linked = body.word(f"op:{body.index}:{body.pc}")
@@ -175,7 +164,7 @@ def _invoke(body: Body) -> None:
         body.leave("a tail call of a closure takes no stack in the interpreter")
     body.steps[body.pc] = (PYTHON, "a closure")
     objects = [body.boxed_operand(k) for k in range(2)]
-    depth = body.call("py:PyLong_FromLongLong", "ptr", "i64 %depth")
+    depth = body.call("PyLong_FromLongLong", DEPTH)
     body.fail_if_null(depth)
     body.keep(depth)
     result = body.python(body.word("call:invoke"), [depth, *objects])
@@ -206,10 +195,10 @@ def _return(body: Body) -> None:
         for axis, size in enumerate(value.dims):
             if info is None or type(info[axis]) is not int:
                 same = _same(body, use, axis, size)
-                use = text.op(f"and i1 {use}, {same}")
+                use = text.op("and", use, same)
         text.branch(use, theirs, own)
         text.start(theirs)
-        out = body.field("%out", 24)
+        out = body.field(OUT, 24)
         body.count(out)
         body.exits.append((out, text.block))
         text.jump("exit")
@@ -220,16 +209,12 @@ def _return(body: Body) -> None:
     text.jump("exit")
 
 
-def _same(body: Body, use: str, axis: int, size: object) -> str:
+def _same(body: Body, use: llvm.Value, axis: int, size: Size) -> llvm.Value:
     """i1: whether the caller's memory has that size along `axis`; false where there is none."""
     text = body.text
-    look, done = text.label("look"), text.label("done")
-    before = text.block
-    text.branch(use, look, done)
-    text.start(look)
-    sizes = body.field("%out", 32)
-    theirs = body.field(sizes, 8 * axis, "i64")
-    equal = text.op(f"icmp eq i64 {theirs}, {size}")
-    text.jump(done)
-    text.start(done)
-    return text.op(f"phi i1 [ false, %{before} ], [ {equal}, %{look} ]")
+
+    def equal() -> llvm.Value:
+        theirs = body.field(body.field(OUT, 32), 8 * axis, "i64")
+        return text.op("icmp eq", theirs, size)
+
+    return text.either(use, equal, lambda: False)

@@ -6,9 +6,10 @@ not hold, the function leaves, and the wrapper says what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from ...base import DataType
+from ...base import DataType, llvm
 from ...ir import IntImm, PrimExpr, Var
 from ...runtime import pyabi as abi
 from ...runtime import release_elements
@@ -20,6 +21,8 @@ from .vm_values import Boolean, Integer, Obj, Real, Size, Tensor
 
 _MAX_PAIRS = 64
 _INT64 = DataType("int64")
+_Emit = Callable[[], llvm.Value]
+_Range = tuple[llvm.Value, llvm.Value, llvm.Value]
 
 
 def call_kernel(body: Body, function: Any, info: Any) -> None:
@@ -30,7 +33,7 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
         body.leave("a parameter of the kernel has strides")
     g = ExprEmitter(body.unit.generator, body.text)
     for zero in signature.zeros:
-        g.env[zero] = "0"
+        g.env[zero] = llvm.constant(0, scalar_type(zero.dtype))
     tensors: dict[int, Tensor] = {}
     for i, param in enumerate(params):
         if param.buffer is None:
@@ -45,19 +48,19 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
             _check_writeable(body, tensor)
     if signature.noalias:
         _check_overlaps(body, params, tensors)
-    args: list[tuple[str, str]] = []
+    args: list[llvm.Value] = []
     for i, param in enumerate(params):
-        if param.buffer is None:
-            args.append((scalar_type(param.dtype), g.env[param.var]))
-        else:
-            args.append(("ptr", body.load(tensors[i].data)))
-    args += [("i64", g.wide[s]) for s in signature.symbols]
+        args.append(g.env[param.var] if param.buffer is None else body.load(tensors[i].data))
+    args += [g.wide[s] for s in signature.symbols]
     if function.threads:
-        args.append(("i64", body.word("threads", "i64")))
+        args.append(body.word("threads", "i64"))
     # It is in an object of its own, with which this one is linked.
     generator = body.unit.generator
-    generator.declare(function.symbol, "hidden i32", tuple(kind for kind, _ in args), "nounwind")
-    call = f"call i32 @{function.symbol}({', '.join(f'{kind} {value}' for kind, value in args)})"
+    generator.declare(function.symbol, "hidden i32", tuple(a.type for a in args), "nounwind")
+
+    def call() -> llvm.Value:
+        return body.text.call(function.symbol, *args)
+
     code = _call(body, call, _elements(body, list(tensors.values())), release_elements(info))
     inner = function.failures
     if inner:
@@ -70,9 +73,9 @@ def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
     if dtype.is_bool:
         if isinstance(value, Obj):
             box = body.boxed(value, None)
-            yes = text.op(f"icmp eq ptr {box}, {body.word('obj:True')}")
-            no = text.op(f"icmp eq ptr {box}, {body.word('obj:False')}")
-            body.guard(body.not_(text.op(f"or i1 {yes}, {no}")))
+            yes = text.op("icmp eq", box, body.word("obj:True"))
+            no = text.op("icmp eq", box, body.word("obj:False"))
+            body.guard(body.not_(text.op("or", yes, no)))
             value = Boolean(value.box, yes)
         if not isinstance(value, Boolean):
             body.leave("a scalar argument of the kernel is no bool")
@@ -83,16 +86,16 @@ def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
         _int_scalar(body, g, i, param, value)
 
 
-def _double(body: Body, i: int, value: Any) -> str:
+def _double(body: Body, i: int, value: Any) -> llvm.Value:
     if isinstance(value, Real):
         return value.value
     if isinstance(value, Integer):
-        return body.text.op(f"sitofp i64 {value.value} to double")
+        return body.text.cast("sitofp", llvm.constant(value.value, "i64"), "double")
     if not isinstance(value, Obj):
         body.leave("a scalar argument of the kernel is no number")
     box = body.boxed(value, None)
     body.guard(body.not_(body.is_kind(box, "type:float")))
-    number = body.call("py:PyFloat_AsDouble", "double", f"ptr {box}")
+    number = body.call("PyFloat_AsDouble", box)
     body.refine(body.ops[body.pc].args[i], Real(value.box, number))
     return number
 
@@ -103,11 +106,11 @@ def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any, value: Any) -> N
     if dtype.bits < 64 or dtype.kind != "int":
         body.check_range(number, dtype)
     if isinstance(number, int):
-        g.env[param.var] = str(number)
-        g.wide[param.var] = str(number)
+        g.env[param.var] = llvm.constant(number, scalar_type(dtype))
+        g.wide[param.var] = llvm.constant(number, "i64")
         return
     kind = scalar_type(dtype)
-    g.env[param.var] = g.convert("trunc", "i64", number, kind)
+    g.env[param.var] = g.text.cast("trunc", number, kind)
     if dtype.bits < 64:
         g.wide[param.var] = number
 
@@ -119,9 +122,9 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
         for e, size in zip(signature.params[i].buffer.shape, tensor.dims):
             if isinstance(e, IntImm):
                 if isinstance(size, int):
-                    body.guard("false" if size == e.value else "true")
+                    body.guard(size != e.value)
                 else:
-                    body.guard(body.text.op(f"icmp ne i64 {size}, {e.value}"))
+                    body.guard(body.text.op("icmp ne", size, e.value))
             elif isinstance(e, Var) and e not in g.env:
                 _bind(body, g, signature, e, size)
             else:
@@ -129,31 +132,31 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
     for size, e in pending:
         if isinstance(e, Var) and e in g.wide:
             if g.wide[e] != str(size):
-                body.guard(body.text.op(f"icmp ne i64 {size}, {g.wide[e]}"))
+                body.guard(body.text.op("icmp ne", size, g.wide[e]))
             continue
         lowered = lower_intrinsics(e)
         wanted = g.widened(lowered, g.evaluate(lowered))
         if wanted != str(size):
-            body.guard(body.text.op(f"icmp ne i64 {size}, {wanted}"))
+            body.guard(body.text.op("icmp ne", size, wanted))
 
 
 def _bind(body: Body, g: ExprEmitter, signature: Any, symbol: Var, size: Size) -> None:
     top = signature.tops.get(symbol)
     if top is not None:
         if not isinstance(size, int):
-            body.guard(body.text.op(f"icmp ugt i64 {size}, {top}"))
+            body.guard(body.text.op("icmp ugt", size, top))
         elif not 0 <= size <= top:
             body.leave("a size is larger than the kernel can take")
-    g.wide[symbol] = str(size)
+    g.wide[symbol] = llvm.constant(size, "i64")
     if isinstance(size, int):
         if symbol.dtype.bits < 64:
             body.check_range(size, symbol.dtype)
-        g.env[symbol] = str(size)
+        g.env[symbol] = llvm.constant(size, scalar_type(symbol.dtype))
         return
-    g.env[symbol] = g.convert("trunc", "i64", size, scalar_type(symbol.dtype))
+    g.env[symbol] = g.text.cast("trunc", size, scalar_type(symbol.dtype))
     if top is None and symbol.dtype.bits < 64:
         back = g.cast(symbol.dtype, _INT64, g.env[symbol])
-        body.guard(body.text.op(f"icmp ne i64 {back}, {size}"))
+        body.guard(body.text.op("icmp ne", back, size))
 
 
 def _check_writeable(body: Body, tensor: Tensor) -> None:
@@ -162,8 +165,8 @@ def _check_writeable(body: Body, tensor: Tensor) -> None:
     assert tensor.box is not None
     array = body.field(body.load(tensor.box), abi.SLOT_ARRAY)
     flags = body.field(array, abi.ND_FLAGS, "i32", 4)
-    flag = body.text.op(f"and i32 {flags}, {abi.WRITEABLE}")
-    body.guard(body.text.op(f"icmp eq i32 {flag}, 0"))
+    flag = body.text.op("and", flags, abi.WRITEABLE)
+    body.guard(body.text.op("icmp eq", flag, 0))
 
 
 def _check_overlaps(body: Body, params: Any, tensors: dict[int, Tensor]) -> None:
@@ -178,17 +181,17 @@ def _check_overlaps(body: Body, params: Any, tensors: dict[int, Tensor]) -> None
                 pairs.append((one, other))
     if len(pairs) > _MAX_PAIRS:
         body.leave("the kernel has very many arguments of unknown memory")
-    ranges: dict[int, tuple[str, str, str]] = {}
+    ranges: dict[int, _Range] = {}
     for one, other in pairs:
         low, high, some = _range(body, one, ranges)
         low2, high2, some2 = _range(body, other, ranges)
         text = body.text
-        before = text.op(f"icmp ult i64 {low}, {high2}")
-        after = text.op(f"icmp ult i64 {low2}, {high}")
-        bad = text.op(f"and i1 {before}, {after}")
+        before = text.op("icmp ult", low, high2)
+        after = text.op("icmp ult", low2, high)
+        bad = text.op("and", before, after)
         for filled in (some, some2):
             if filled != "true":
-                bad = text.op(f"and i1 {bad}, {filled}")
+                bad = text.op("and", bad, filled)
         body.guard(bad)
 
 
@@ -207,18 +210,18 @@ def _may_overlap(one: Tensor, other: Tensor) -> bool:
     return inside.region.shown
 
 
-def _range(
-    body: Body, tensor: Tensor, ranges: dict[int, tuple[str, str, str]]
-) -> tuple[str, str, str]:
+def _range(body: Body, tensor: Tensor, ranges: dict[int, _Range]) -> _Range:
     """First byte, the byte after the last, and whether there is any."""
     span = ranges.get(id(tensor))
     if span is None:
         text = body.text
-        low = text.op(f"ptrtoint ptr {body.load(tensor.data)} to i64")
+        low = text.cast("ptrtoint", body.load(tensor.data), "i64")
         assert tensor.dtype is not None
         size = _bytes(body, tensor)
-        high = text.op(f"add i64 {low}, {size}")
-        some = "true" if isinstance(size, int) and size else text.op(f"icmp ne i64 {size}, 0")
+        high = text.op("add", low, size)
+        some = llvm.constant(True, "i1")
+        if not isinstance(size, int) or not size:
+            some = text.op("icmp ne", llvm.constant(size, "i64"), 0)
         span = ranges[id(tensor)] = (low, high, some)
     return span
 
@@ -237,7 +240,7 @@ def _times(body: Body, sizes: tuple[Size, ...]) -> Size:
         elif total == 1:
             total = size
         elif size != 1:
-            total = body.text.op(f"mul i64 {total}, {size}")
+            total = body.text.op("mul", total, size)
     return total
 
 
@@ -250,42 +253,34 @@ def _elements(body: Body, tensors: list[Tensor]) -> Size:
         elif total == 0:
             total = count
         else:
-            total = body.text.op(f"add i64 {total}, {count}")
+            total = body.text.op("add", total, count)
     return total
 
 
-def _call(body: Body, call: str, elements: Size, release: int) -> str:
+def _call(body: Body, call: _Emit, elements: Size, release: int) -> llvm.Value:
     """The call, without the GIL where the work is worth it."""
     text = body.text
     if isinstance(elements, int):
-        return _unlocked(body, call) if elements >= release else text.op(call)
-    small, big, done = text.label("small"), text.label("big"), text.label("called")
-    text.branch(text.op(f"icmp uge i64 {elements}, {release}"), big, small)
-    text.start(small)
-    quick = text.op(call)
-    text.jump(done)
-    text.start(big)
-    slow = _unlocked(body, call)
-    text.jump(done)
-    text.start(done)
-    return text.op(f"phi i32 [ {quick}, %{small} ], [ {slow}, %{big} ]")
+        return _unlocked(body, call) if elements >= release else call()
+    small = text.op("icmp ult", elements, release)
+    return text.either(small, call, lambda: _unlocked(body, call))
 
 
-def _unlocked(body: Body, call: str) -> str:
-    state = body.call("py:PyEval_SaveThread", "ptr", "")
-    code = body.text.op(call)
-    body.call("py:PyEval_RestoreThread", "void", f"ptr {state}")
+def _unlocked(body: Body, call: _Emit) -> llvm.Value:
+    state = body.call("PyEval_SaveThread")
+    code = call()
+    body.call("PyEval_RestoreThread", state)
     return code
 
 
-def _check_code(body: Body, code: str, inner: tuple[int, ...], own_failures: int) -> None:
+def _check_code(body: Body, code: llvm.Value, inner: tuple[int, ...], own_failures: int) -> None:
     text = body.text
     failed, fine = text.label("failed"), text.label("fine")
-    text.branch(text.op(f"icmp ne i32 {code}, 0"), failed, fine)
+    text.branch(text.op("icmp ne", code, 0), failed, fine)
     with body.aside(failed):
-        number = "0"
+        number = llvm.constant(0, "i64")
         for position, each in enumerate(inner):
-            hit = text.op(f"icmp eq i32 {code}, {each}")
-            number = text.op(f"select i1 {hit}, i64 {own_failures + position + 1}, i64 {number}")
+            hit = text.op("icmp eq", code, each)
+            number = text.select(hit, own_failures + position + 1, number)
         body.kernel_failed(number)
     text.start(fine)

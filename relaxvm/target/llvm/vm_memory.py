@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import DataType, to_numpy_dtype
+from ...base import DataType, llvm, to_numpy_dtype
 from ...runtime import DYNAMIC, ShapeTuple
 from .vm_body import Body
 from .vm_dims import product
+from .vm_emit import CTX, FRAME, OUT
 from .vm_entry import OUT_BYTES
 from .vm_values import (
     Integer,
@@ -69,24 +70,24 @@ def _storage_size(body: Body, static: Any) -> Size:
     return size
 
 
-def not_below(body: Body, value: Size, top: int) -> str:
+def not_below(body: Body, value: Size, top: int) -> bool | llvm.Value:
     """i1: whether it is negative, or `top` or more."""
     if isinstance(value, int):
-        return "false" if 0 <= value < top else "true"
+        return not 0 <= value < top
     key = ("below", value, top)
     if body.known(key) is not None:
-        return "false"
+        return False
     # The caller leaves where it is not, so it holds from here on.
-    body.learn(key, "true")
-    return body.text.op(f"icmp uge i64 {value}, {top}")
+    body.learn(key, llvm.constant(True, "i1"))
+    return body.text.op("icmp uge", value, top)
 
 
-def _fresh(body: Body, size: Size) -> tuple[str, str]:
+def _fresh(body: Body, size: Size) -> tuple[llvm.Value, llvm.Value]:
     """New memory: its address, and the object that holds it."""
     place = body.scratch(1)
-    holder = body.text.op(f"call ptr @relaxvm_vm_alloc(ptr %ctx, i64 {size}, ptr {place})")
-    body.guard(body.text.op(f"icmp eq ptr {holder}, null"))
-    return body.text.op(f"load ptr, ptr {place}, align 8"), holder
+    holder = body.text.call("relaxvm_vm_alloc", CTX, size, place)
+    body.guard(body.text.op("icmp eq", holder, None))
+    return body.text.load("ptr", place), holder
 
 
 def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
@@ -94,13 +95,13 @@ def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
     text, record = body.text, OUT_BYTES * body.results[body.pc]
     fitting, own, done = text.label("given"), text.label("own"), text.label("placed")
     look = text.label("look")
-    body.text.branch(text.op("icmp ne ptr %out, null"), look, own)
+    body.text.branch(text.op("icmp ne", OUT, None), look, own)
     text.start(look)
-    bytes_given = body.field("%out", record + 8, "i64")
-    text.branch(text.op(f"icmp eq i64 {bytes_given}, {size}"), fitting, own)
+    bytes_given = body.field(OUT, record + 8, "i64")
+    text.branch(text.op("icmp eq", bytes_given, size), fitting, own)
     text.start(fitting)
-    theirs = body.field("%out", record)
-    owner = body.field("%out", record + 16)
+    theirs = body.field(OUT, record)
+    owner = body.field(OUT, record + 16)
     body.count(owner)
     text.jump(done)
     text.start(own)
@@ -108,9 +109,9 @@ def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
     own_end = text.block
     text.jump(done)
     text.start(done)
-    use = text.op(f"phi i1 [ true, %{fitting} ], [ false, %{own_end} ]")
-    base = text.op(f"phi ptr [ {theirs}, %{fitting} ], [ {base}, %{own_end} ]")
-    holder = text.op(f"phi ptr [ {owner}, %{fitting} ], [ {holder}, %{own_end} ]")
+    use = text.phi("i1", (True, fitting), (False, own_end))
+    base = text.phi("ptr", (theirs, fitting), (base, own_end))
+    holder = text.phi("ptr", (owner, fitting), (holder, own_end))
     region.result = use
     # What comes from outside may be the caller's memory too.
     region.shown = region.shown or body.calls_out
@@ -120,26 +121,24 @@ def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
 def _take_arena(body: Body, size: Size, region: Region, scope: str) -> None:
     text, pc = body.text, body.pc
     word = 8 * body.layout.arenas[pc]
-    have = body.field("%frame", word + 8, "i64")
-    small = text.op(f"icmp sgt i64 {size}, {have}")
+    have = body.field(FRAME, word + 8, "i64")
+    small = text.op("icmp sgt", size, have)
     grow, ready = text.label("grow"), text.label("ready")
     text.branch(small, grow, ready)
     with body.aside(grow):
-        words = body.row(
-            [str(body.index), text.op("ptrtoint ptr %frame to i64"), str(pc), str(size)], "i64"
-        )
+        words = body.row([body.index, text.cast("ptrtoint", FRAME, "i64"), pc, size], "i64")
         callable_ = body.word("call:grow")
-        answer = text.op(f"call ptr @relaxvm_vm_ask(ptr %ctx, ptr {callable_}, i64 4, ptr {words})")
+        answer = text.call("relaxvm_vm_ask", CTX, callable_, 4, words)
         failed, fine = text.label("nomemory"), text.label("grown")
-        text.branch(text.op(f"icmp eq ptr {answer}, null"), failed, fine)
+        text.branch(text.op("icmp eq", answer, None), failed, fine)
         text.start(failed)
-        body.call("py:PyErr_Clear", "void", "")
+        body.call("PyErr_Clear")
         text.jump(body.leave_label())
         text.start(fine)
         body.drop(answer)
         text.jump(ready)
     text.start(ready)
-    base = body.field("%frame", word)
+    base = body.field(FRAME, word)
     body.set(
         Memory(
             base=base, size=size, region=region, holder=("frame", word + 16), arena=pc, scope=scope
@@ -206,12 +205,12 @@ def _place_tensor(
             body.leave("a tensor does not fit its storage")
     else:
         end = product(body, (numel, itemsize))
-        total = end if offset == 0 else body.text.op(f"add i64 {end}, {offset}")
+        total = end if offset == 0 else body.text.op("add", end, offset)
         if total != storage.size:
-            body.guard(body.text.op(f"icmp ugt i64 {total}, {storage.size}"))
+            body.guard(body.text.op("icmp ugt", total, storage.size))
     base = body.load(storage.base)
     owned = []
-    if isinstance(storage.holder, str):
+    if isinstance(storage.holder, llvm.Value):
         body.count(storage.holder)
         owned.append(storage.holder)
     tensor = Tensor(
@@ -231,5 +230,5 @@ def _place_tensor(
 def at_least_one(body: Body, size: Size) -> Size:
     if isinstance(size, int):
         return size or 1
-    zero = body.text.op(f"icmp eq i64 {size}, 0")
-    return body.text.op(f"select i1 {zero}, i64 1, i64 {size}")
+    zero = body.text.op("icmp eq", size, 0)
+    return body.text.select(zero, 1, size)

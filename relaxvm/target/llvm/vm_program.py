@@ -104,16 +104,14 @@ class Unit:
         """Once is enough; more do no harm."""
         self.generator.declare("llvm.memset.p0.i64", "void", ("ptr", "i8", "i64", "i1"))
 
-    def declare_overflow(self, name: str) -> None:
-        """``llvm.sadd.with.overflow.i64`` and its like."""
-        intrinsic = f"llvm.{name}.with.overflow.i64"
-        self.generator.declare(intrinsic, "{ i64, i1 }", ("i64", "i64"))
-
     # -- the whole ---------------------------------------------------------------------------------
 
     def compile(self) -> CompiledCode:
         """Emit everything into the generator's module."""
         support = declare_support(self.generator)
+        for i, info in enumerate(self.infos):
+            kinds = ("ptr", "i64", "i64", "ptr", *["ptr"] * info.num_inputs)
+            self.generator.signatures[self.body_symbol(i)] = "ptr", kinds
         while True:
             self.words, self.sites = support.copy(), []
             before = len(self.failed)
@@ -122,17 +120,18 @@ class Unit:
             # A caller was emitted before its callee was found to be the interpreter's.
             if len(self.failed) == before:
                 break
-        entries = [emit_entry(self, body.index, body.fresh) for body, _ in bodies]
-        for text in (*(text for _, text in bodies), *entries):
+        entries = [emit_entry(self, body.index, body.fresh) for body in bodies]
+        for text in (*(body.text for body in bodies), *entries):
             self.generator.add(text)
-        by_index = {body.index: body for body, _ in bodies}
+        by_index = {body.index: body for body in bodies}
         functions = tuple(self._described(i, by_index.get(i)) for i in range(len(self.infos)))
         return CompiledCode(self.words.names, functions, tuple(self.sites))
 
-    def _body(self, index: int) -> tuple[Body, str] | None:
+    def _body(self, index: int) -> Body | None:
         try:
             body = Body(self, index, self.resolved[index])
-            return body, body.translate(emit_instruction)
+            body.translate(emit_instruction)
+            return body
         except Untranslatable as error:
             self.failed[index] = str(error)
         except CodegenError as error:

@@ -18,7 +18,7 @@ _ARRAY_FLAGS = abi.WRITEABLE | abi.ALIGNED | abi.C_CONTIGUOUS
 _WORD = re.compile(r"^(\s*)(%[\w.]+) = word (\S+)$", re.M)
 _FIELD = re.compile(r"^(\s*)(%[\w.]+) = field (\w+) (%[\w.]+), (-?\d+)$", re.M)
 _PUT = re.compile(r"^(\s*)put (\w+) (\S+), (%[\w.]+), (-?\d+)$", re.M)
-_HEAD = re.compile(r"\s*define (hidden \w+) @(\w+)\(([^)]*)\)([^{]*)")
+_HEAD = re.compile(r"\s*define ((?:hidden|internal) \w+) @(\w+)\(([^)]*)\)([^{]*)")
 
 
 class Words:
@@ -88,6 +88,10 @@ def declare_support(text: ModuleText) -> Words:
         args = tuple(arg.split()[0] for arg in head[3].split(","))
         text.declare(head[2], head[1], args, " ".join(head[4].split()))
     for function in inlined:
+        head = _HEAD.match(function)
+        assert head is not None
+        args = tuple(arg.split()[0] for arg in head[3].split(","))
+        text.signatures[head[2]] = head[1].split()[-1], args
         text.add(function)
     return words.copy()
 

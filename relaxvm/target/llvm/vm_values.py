@@ -10,11 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ...base import DataType
+from ...base import DataType, llvm
 
-Size = int | str
-Place = str | tuple[str, int]
+Size = int | llvm.Value
+Place = llvm.Value | tuple[str, int]
 """An SSA name, or ("ctx" | "frame", byte offset): loaded where it is used."""
+
+NOWHERE = llvm.constant(None, "ptr")
+_NO, _ZERO = llvm.constant(False, "i1"), llvm.constant(0.0, "double")
 
 
 @dataclass(eq=False)
@@ -24,12 +27,12 @@ class Region:
     kind      "prepared", "arena", "fresh" (allocated in this call), "constant" or "foreign"
     shown     whether code outside of the function gets to see it: then what comes from outside may
               lie in it too
-    result    i1 name: whether the memory is the caller's `out`; "" if it never is
+    result    i1 name: whether the memory is the caller's `out`; None if it never is
     """
 
     kind: Literal["prepared", "arena", "fresh", "constant", "foreign"]
     shown: bool = False
-    result: str = ""
+    result: llvm.Value | None = None
 
 
 @dataclass
@@ -66,7 +69,7 @@ class Tensor(Value):
 
     dtype: DataType | None = None
     dims: tuple[Size, ...] = ()
-    data: Place = ""
+    data: Place = NOWHERE
     region: Region = field(default_factory=lambda: Region("foreign"))
     holder: Place | None = None
     start: int = 0
@@ -79,7 +82,7 @@ class Tensor(Value):
 class Memory(Value):
     """A storage."""
 
-    base: Place = ""
+    base: Place = NOWHERE
     size: Size = 0
     region: Region = field(default_factory=lambda: Region("fresh"))
     holder: Place | None = None
@@ -105,14 +108,14 @@ class Integer(Value):
 class Boolean(Value):
     """A bool (i1)."""
 
-    value: str = "false"
+    value: llvm.Value = _NO
 
 
 @dataclass
 class Real(Value):
     """A float (double)."""
 
-    value: str = ""
+    value: llvm.Value = _ZERO
 
 
 @dataclass
@@ -132,7 +135,7 @@ class Heap(Value):
     writes   how many instructions write each slot
     """
 
-    memory: str = ""
+    memory: llvm.Value = NOWHERE
     size: int = 0
     known: dict[int, Size] = field(default_factory=dict)
     writes: dict[int, int] = field(default_factory=dict)

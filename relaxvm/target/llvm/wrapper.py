@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...base import DataType, to_numpy_dtype
+from ...base.llvm import Operand, Value, constant, value
 from ...ir import IntImm, PrimExpr, Var, is_const
 from ...runtime import Failure
 from ...tir.transform import lower_intrinsics
@@ -28,6 +29,8 @@ _WRITEABLE = 0x400
 _MAX_PAIRS_IN_LINE = 16
 _MAX_ALIAS_FAILURES = 4096
 _INT64 = DataType("int64")
+_ARGS = value("%args", "ptr")
+_NULL, _TRUE = constant(None, "ptr"), constant(True, "i1")
 
 
 @dataclass
@@ -36,10 +39,10 @@ class _Tensor:
 
     index: int
     param: Parameter
-    data: str = ""
-    dims: tuple[str, ...] = ()
-    strides: tuple[str, ...] = ()
-    not_empty: str = "true"
+    data: Value = _NULL
+    dims: tuple[Value, ...] = ()
+    strides: tuple[Value, ...] = ()
+    not_empty: Value = _TRUE
 
 
 class _Wrapper:
@@ -47,8 +50,8 @@ class _Wrapper:
         self.g = g
         self.signature = signature
         self.failures: list[Failure] = []
-        self.exits: list[tuple[str, str]] = []
-        self._round: list[tuple[str, int]] = []
+        self.exits: list[tuple[Operand, str]] = []
+        self._round: list[tuple[Value, int]] = []
         self._lowered: list[PrimExpr] = []
         self.tensors = [
             _Tensor(i, p) for i, p in enumerate(signature.params) if p.buffer is not None
@@ -56,7 +59,7 @@ class _Wrapper:
 
     # -- checks ------------------------------------------------------------------------------------
 
-    def check(self, bad: str, failure: Failure) -> None:
+    def check(self, bad: Value, failure: Failure) -> None:
         """Note that the call fails with `failure` where `bad` (i1) holds."""
         if bad == "false":
             return
@@ -70,13 +73,13 @@ class _Wrapper:
         g, text = self.g, self.g.text
         some = self._round[0][0]
         for bad, _ in self._round[1:]:
-            some = g.op("or", "i1", some, bad)
+            some = g.text.op("or", some, bad)
         which, fine = text.label("which"), text.label("fine")
         text.branch(some, which, fine)
         text.start(which)
-        code = str(self._round[-1][1])
+        code = constant(self._round[-1][1], "i32")
         for bad, number in reversed(self._round[:-1]):
-            code = text.op(f"select i1 {bad}, i32 {number}, i32 {code}")
+            code = text.select(bad, number, code)
         self.exits.append((code, which))
         text.jump("exit")
         text.start(fine)
@@ -84,25 +87,18 @@ class _Wrapper:
 
     # -- loading -----------------------------------------------------------------------------------
 
-    def field(self, index: int, offset: int, of: str) -> str:
+    def field(self, index: int, offset: int, of: str) -> Value:
         """A field of an argument's `Arg`."""
-        place = self.at("%args", index * ARG_BYTES + offset)
-        return self.g.text.op(f"load {of}, ptr {place}, align {4 if of == 'i32' else 8}")
+        place = self.at(_ARGS, index * ARG_BYTES + offset)
+        return self.g.text.load(of, place, 4 if of == "i32" else 8)
 
-    def at(self, pointer: str, offset: int) -> str:
-        return (
-            pointer
-            if offset == 0
-            else self.g.text.op(f"getelementptr inbounds i8, ptr {pointer}, i64 {offset}")
-        )
+    def at(self, pointer: Value, offset: int) -> Value:
+        return pointer if offset == 0 else self.g.text.at(pointer, offset, inbounds=True)
 
-    def vector(self, pointer: str, count: int) -> tuple[str, ...]:
-        return tuple(
-            self.g.text.op(f"load i64, ptr {self.at(pointer, 8 * i)}, align 8")
-            for i in range(count)
-        )
+    def vector(self, pointer: Value, count: int) -> tuple[Value, ...]:
+        return tuple(self.g.text.load("i64", self.at(pointer, 8 * i)) for i in range(count))
 
-    def value(self, e: PrimExpr) -> str:
+    def value(self, e: PrimExpr) -> Value:
         """An expression over what is bound, as i64."""
         lowered = lower_intrinsics(e)
         # What was emitted is remembered by identity: a node must live as long as that memory.
@@ -116,16 +112,14 @@ class _Wrapper:
         for i, param in enumerate(self.signature.params):
             ndim = self.field(i, _NDIM, "i32")
             if param.buffer is None:
-                self.check(g.op("icmp ne", "i32", ndim, "-1"), Failure("kind", i))
+                self.check(g.text.op("icmp ne", ndim, -1), Failure("kind", i))
                 self._bind_scalar(i, param)
                 continue
-            self.check(g.op("icmp slt", "i32", ndim, "0"), Failure("kind", i))
-            self.check(
-                g.op("icmp ne", "i32", ndim, str(len(param.buffer.shape))), Failure("ndim", i)
-            )
+            self.check(g.text.op("icmp slt", ndim, 0), Failure("kind", i))
+            self.check(g.text.op("icmp ne", ndim, len(param.buffer.shape)), Failure("ndim", i))
             number = type_number(param.dtype, g.module.triple)
             self.check(
-                g.op("icmp ne", "i32", self.field(i, _TYPE, "i32"), str(number)),
+                g.text.op("icmp ne", self.field(i, _TYPE, "i32"), number),
                 Failure("dtype", i),
             )
         self.end_round()
@@ -134,15 +128,15 @@ class _Wrapper:
         g, dtype = self.g, param.dtype
         payload = self.field(i, _DATA, "i64")
         if dtype.is_float:
-            double = g.convert("bitcast", "i64", payload, "double")
+            double = g.text.cast("bitcast", payload, "double")
             g.env[param.var] = g.cast(DataType("float64"), dtype, double)
         elif dtype.is_bool:
-            g.env[param.var] = g.op("icmp ne", "i64", payload, "0")
+            g.env[param.var] = g.text.op("icmp ne", payload, 0)
         else:
-            g.env[param.var] = g.convert("trunc", "i64", payload, scalar_type(dtype))
+            g.env[param.var] = g.text.cast("trunc", payload, scalar_type(dtype))
             if dtype.bits < 64:
                 back = g.cast(dtype, _INT64, g.env[param.var])
-                self.check(g.op("icmp ne", "i64", back, payload), Failure("dtype", i))
+                self.check(g.text.op("icmp ne", back, payload), Failure("dtype", i))
                 g.wide[param.var] = back
 
     def layouts(self) -> None:
@@ -159,7 +153,7 @@ class _Wrapper:
         for tensor in self.tensors:
             self._bind_strides(tensor)
         for tensor, axis, e in pending:
-            bad = self.g.op("icmp ne", "i64", tensor.dims[axis], self.value(e))
+            bad = self.g.text.op("icmp ne", tensor.dims[axis], self.value(e))
             self.check(bad, Failure("shape", tensor.index, axis))
         for tensor in self.tensors:
             self._check_layout(tensor)
@@ -174,36 +168,33 @@ class _Wrapper:
             tensor.dims = self.vector(self.field(i, _SHAPE, "ptr"), len(shape))
             tensor.strides = self.vector(self.field(i, _STRIDES, "ptr"), len(shape))
         if any(is_const(e, 0) for e in shape):
-            tensor.not_empty = "false"
+            tensor.not_empty = constant(False, "i1")
         for e, dim in zip(shape, tensor.dims):
             if not isinstance(e, IntImm) and tensor.not_empty != "false":
-                some = g.op("icmp ne", "i64", dim, "0")
+                some = g.text.op("icmp ne", dim, 0)
                 tensor.not_empty = (
-                    some
-                    if tensor.not_empty == "true"
-                    else g.op("and", "i1", tensor.not_empty, some)
+                    some if tensor.not_empty == "true" else g.text.op("and", tensor.not_empty, some)
                 )
 
-    def _bind_symbol(self, symbol: Var, value: str, failure: Failure) -> None:
+    def _bind_symbol(self, symbol: Var, value: Value, failure: Failure) -> None:
         g = self.g
-        g.env[symbol] = g.convert("trunc", "i64", value, scalar_type(symbol.dtype))
+        g.env[symbol] = g.text.cast("trunc", value, scalar_type(symbol.dtype))
         g.wide[symbol] = value
         top = self.signature.tops.get(symbol)
         if top is not None:
             message = f"{symbol.name} is at most {top}"
-            bad = g.op("icmp ugt", "i64", value, str(top))
+            bad = g.text.op("icmp ugt", value, top)
             self.check(bad, Failure(failure.kind, failure.param, failure.axis, message=message))
         elif symbol.dtype.bits < 64:
             back = g.cast(symbol.dtype, _INT64, g.env[symbol])
-            self.check(g.op("icmp ne", "i64", back, value), failure)
+            self.check(g.text.op("icmp ne", back, value), failure)
 
     def _bind_strides(self, tensor: _Tensor) -> None:
         assert tensor.param.buffer is not None
         for axis, e in enumerate(tensor.param.buffer.strides):
             if isinstance(e, Var) and e not in self.g.env:
-                elements = self.g.op(
-                    "sdiv", "i64", tensor.strides[axis], str(tensor.param.dtype.itemsize)
-                )
+                itemsize = tensor.param.dtype.itemsize
+                elements = self.g.text.op("sdiv", tensor.strides[axis], itemsize)
                 self._bind_symbol(e, elements, Failure("strides", tensor.index, axis))
 
     def _check_layout(self, tensor: _Tensor) -> None:
@@ -211,44 +202,42 @@ class _Wrapper:
         assert buffer is not None
         size = tensor.param.dtype.itemsize
         if size > 1 and tensor.not_empty != "false":
-            address = g.text.op(f"ptrtoint ptr {tensor.data} to i64")
-            low = g.op("and", "i64", address, str(size - 1))
-            self.check(
-                self._where_any(tensor, g.op("icmp ne", "i64", low, "0")), Failure("align", i)
-            )
+            address = g.text.cast("ptrtoint", tensor.data, "i64")
+            low = g.text.op("and", address, size - 1)
+            self.check(self._where_any(tensor, g.text.op("icmp ne", low, 0)), Failure("align", i))
         if "w" in tensor.param.access:
-            flag = g.op("and", "i32", self.field(i, _FLAGS, "i32"), str(_WRITEABLE))
-            self.check(g.op("icmp eq", "i32", flag, "0"), Failure("readonly", i))
+            flag = g.text.op("and", self.field(i, _FLAGS, "i32"), _WRITEABLE)
+            self.check(g.text.op("icmp eq", flag, 0), Failure("readonly", i))
         if tensor.not_empty == "false":
             return
-        expected = str(size)
+        expected: int | Value = size
         for axis in range(len(buffer.shape) - 1, -1, -1):
             e, dim = buffer.shape[axis], tensor.dims[axis]
             if buffer.strides:
-                expected = g.op("mul", "i64", self.value(buffer.strides[axis]), str(size))
+                expected = g.text.op("mul", self.value(buffer.strides[axis]), size)
             if not is_const(e, 1):
                 self.check(self._wrong_stride(tensor, axis, expected), Failure("strides", i, axis))
-            if isinstance(e, IntImm) and not expected.startswith("%"):
-                expected = str(int(expected) * e.value)
-                if int(expected) >= 1 << 63:
+            if isinstance(e, IntImm) and isinstance(expected, int):
+                expected *= e.value
+                if expected >= 1 << 63:
                     # No array is so large, whatever its strides say: the shape check fails first.
                     return
             elif not buffer.strides:
-                expected = g.op("mul", "i64", expected, dim)
+                expected = g.text.op("mul", expected, dim)
 
-    def _wrong_stride(self, tensor: _Tensor, axis: int, expected: str) -> str:
+    def _wrong_stride(self, tensor: _Tensor, axis: int, expected: int | Value) -> Value:
         g = self.g
         assert tensor.param.buffer is not None
-        bad = g.op("icmp ne", "i64", tensor.strides[axis], expected)
+        bad = g.text.op("icmp ne", tensor.strides[axis], expected)
         if not isinstance(tensor.param.buffer.shape[axis], IntImm):
-            bad = g.op("and", "i1", bad, g.op("icmp ne", "i64", tensor.dims[axis], "1"))
+            bad = g.text.op("and", bad, g.text.op("icmp ne", tensor.dims[axis], 1))
         return self._where_any(tensor, bad)
 
-    def _where_any(self, tensor: _Tensor, bad: str) -> str:
+    def _where_any(self, tensor: _Tensor, bad: Value) -> Value:
         """`bad`, which is about where elements lie, for a tensor that may have none."""
         if tensor.not_empty == "true":
             return bad
-        return self.g.op("and", "i1", bad, tensor.not_empty)
+        return self.g.text.op("and", bad, tensor.not_empty)
 
     def overlaps(self) -> None:
         if not self.signature.noalias:
@@ -267,15 +256,12 @@ class _Wrapper:
                 if "false" in (one.not_empty, other.not_empty):
                     continue
                 (low, high), (low2, high2) = ranges[one.index], ranges[other.index]
-                bad = g.op(
-                    "and",
-                    "i1",
-                    g.op("icmp ult", "i64", low, high2),
-                    g.op("icmp ult", "i64", low2, high),
+                bad = g.text.op(
+                    "and", g.text.op("icmp ult", low, high2), g.text.op("icmp ult", low2, high)
                 )
                 for tensor in (one, other):
                     if tensor.not_empty != "true":
-                        bad = g.op("and", "i1", bad, tensor.not_empty)
+                        bad = g.text.op("and", bad, tensor.not_empty)
                 self.check(bad, Failure("alias", one.index, other=other.index))
         self.end_round()
 
@@ -289,10 +275,10 @@ class _Wrapper:
             low, high = self._range(tensor)
             if tensor.not_empty != "true":
                 # An empty tensor overlaps nothing: it starts at the end of memory.
-                low = text.op(f"select i1 {tensor.not_empty}, i64 {low}, i64 -1")
-                high = text.op(f"select i1 {tensor.not_empty}, i64 {high}, i64 0")
-            text.emit(f"  store i64 {low}, ptr {self.at(lows, 8 * k)}, align 8")
-            text.emit(f"  store i64 {high}, ptr {self.at(highs, 8 * k)}, align 8")
+                low = text.select(tensor.not_empty, low, -1)
+                high = text.select(tensor.not_empty, high, 0)
+            text.store(low, self.at(lows, 8 * k), of="i64")
+            text.store(high, self.at(highs, 8 * k), of="i64")
         each = len(written) * count <= _MAX_ALIAS_FAILURES
         base = len(self.failures) + 1
         for one in written:
@@ -306,106 +292,93 @@ class _Wrapper:
                 )
         outer, inner, body, hit = (text.label(hint) for hint in ("outer", "inner", "pair", "hit"))
         inner_next, outer_next, fine = text.label("skip"), text.label("next"), text.label("fine")
-        first, second, first_next, second_next = (text.fresh() for _ in range(4))
         before = text.block
         text.jump(outer)
         text.start(outer)
-        text.emit(f"  {first} = phi i64 [ 0, %{before} ], [ {first_next}, %{outer_next} ]")
+        first = text.phi("i64", (0, before))
+        add_first = text.place()
         low, high = self._element(lows, first), self._element(highs, first)
-        text.emit(f"  {first_next} = add nuw nsw i64 {first}, 1")
+        first_next = text.op("add nuw nsw", first, 1)
+        add_first(first, first_next, outer_next)
         text.jump(inner)
         text.start(inner)
-        text.emit(
-            f"  {second} = phi i64 [ {first_next}, %{outer} ], [ {second_next}, %{inner_next} ]"
-        )
-        text.branch(g.op("icmp ult", "i64", second, str(count)), body, outer_next)
+        second = text.phi("i64", (first_next, outer))
+        add_second = text.place()
+        text.branch(g.text.op("icmp ult", second, count), body, outer_next)
         text.start(body)
         low2, high2 = self._element(lows, second), self._element(highs, second)
-        bad = g.op(
-            "and", "i1", g.op("icmp ult", "i64", low, high2), g.op("icmp ult", "i64", low2, high)
-        )
+        bad = g.text.op("and", g.text.op("icmp ult", low, high2), g.text.op("icmp ult", low2, high))
         text.branch(bad, hit, inner_next)
         text.start(inner_next)
-        text.emit(f"  {second_next} = add nuw nsw i64 {second}, 1")
+        add_second(second, text.op("add nuw nsw", second, 1), inner_next)
         text.jump(inner)
         text.start(outer_next)
-        text.branch(g.op("icmp ult", "i64", first_next, str(len(written))), outer, fine)
+        text.branch(g.text.op("icmp ult", first_next, len(written)), outer, fine)
         text.start(hit)
-        number = (
-            g.op("add", "i64", g.op("mul", "i64", first, str(count)), second) if each else first
-        )
-        code = g.convert("trunc", "i64", g.op("add", "i64", number, str(base)), "i32")
+        number = g.text.op("add", g.text.op("mul", first, count), second) if each else first
+        code = g.text.cast("trunc", g.text.op("add", number, base), "i32")
         self.exits.append((code, hit))
         text.jump("exit")
         text.start(fine)
 
-    def _element(self, array: str, index: str) -> str:
-        place = self.g.text.op(f"getelementptr inbounds i64, ptr {array}, i64 {index}")
-        return self.g.text.op(f"load i64, ptr {place}, align 8")
+    def _element(self, array: Value, index: Value) -> Value:
+        place = self.g.text.element("i64", array, index, inbounds=True)
+        return self.g.text.load("i64", place)
 
-    def _range(self, tensor: _Tensor) -> tuple[str, str]:
+    def _range(self, tensor: _Tensor) -> tuple[Value, Value]:
         """First byte and the byte after the last."""
         g, buffer = self.g, tensor.param.buffer
         assert buffer is not None
-        low = g.text.op(f"ptrtoint ptr {tensor.data} to i64")
+        low = g.text.cast("ptrtoint", tensor.data, "i64")
         size = tensor.param.dtype.itemsize
         extents = [e.value for e in buffer.shape if isinstance(e, IntImm)]
         if len(extents) == len(buffer.shape) and not buffer.strides:
             size *= math.prod(extents)
-            return low, g.op("add", "i64", low, str(min(size, 1 << 62)))
-        high = g.op("add", "i64", low, str(size))
+            return low, g.text.op("add", low, min(size, 1 << 62))
+        high = g.text.op("add", low, size)
         for dim, stride in zip(tensor.dims, tensor.strides):
-            reach = g.op("mul", "i64", g.op("sub", "i64", dim, "1"), stride)
-            low = g.op("add", "i64", low, g.min_max("lt", _INT64, reach, "0"))
-            high = g.op("add", "i64", high, g.min_max("gt", _INT64, reach, "0"))
+            reach = g.text.op("mul", g.text.op("sub", dim, 1), stride)
+            low = g.text.op("add", low, g.min_max("lt", _INT64, reach, 0))
+            high = g.text.op("add", high, g.min_max("gt", _INT64, reach, 0))
         return low, high
 
     # -- the call ----------------------------------------------------------------------------------
 
     def call(self, symbol: str, inner_failures: list[int], threads: bool) -> None:
         g, text = self.g, self.g.text
-        typed: list[str] = []
-        result: list[str] = []
+        passed: list[Value] = []
+        result: list[Value] = []
         by_index = {t.index: t for t in self.tensors}
         for i, param in enumerate(self.signature.params):
             if param.buffer is None:
-                typed.append(f"{scalar_type(param.dtype)} {g.env[param.var]}")
+                passed.append(g.env[param.var])
             elif param.access == "ret":
-                result = [f"ptr {by_index[i].data}"]
+                result = [by_index[i].data]
             else:
-                typed.append(f"ptr {by_index[i].data}")
-        typed += [f"i64 {g.wide[s]}" for s in self.signature.symbols] + result
+                passed.append(by_index[i].data)
+        passed += [g.wide[s] for s in self.signature.symbols] + result
         if threads:
-            typed.append(f"i64 {self._threads()}")
-        failed = text.op(f"call i32 @{symbol}({', '.join(typed)})")
-        self.exits.append(("0", text.block))
+            passed.append(self._threads())
+        failed = text.call(symbol, *passed)
+        self.exits.append((0, text.block))
         if not inner_failures:
             text.jump("exit")
         else:
-            cases = []
-            for position, number in enumerate(inner_failures):
-                label = text.label("inner")
-                cases.append((label, number, len(self.failures) + position + 1))
-            listed = " ".join(f"i32 {number}, label %{label}" for label, number, _ in cases)
-            text.emit(f"  switch i32 {failed}, label %exit [ {listed} ]")
-            for label, _, code in cases:
+            cases = {number: text.label("inner") for number in inner_failures}
+            text.switch(failed, "exit", cases)
+            for position, label in enumerate(cases.values()):
                 text.start(label)
-                self.exits.append((str(code), label))
+                self.exits.append((len(self.failures) + position + 1, label))
                 text.jump("exit")
         text.start("exit")
-        answer = text.op(
-            "phi i32 " + ", ".join(f"[ {value}, %{block} ]" for value, block in self.exits)
-        )
-        text.emit(f"  ret i32 {answer}")
+        text.ret(text.phi("i32", *self.exits))
 
-    def _threads(self) -> str:
+    def _threads(self) -> Value:
         """Most threads of a parallel loop: the caller leaves it in the first argument."""
         if not self.signature.params:
-            return "0"
-        place = self.g.text.op("getelementptr inbounds i8, ptr %args, i64 36")
-        return self.g.text.op(
-            f"sext i32 {self.g.text.op(f'load i32, ptr {place}, align 4')} to i64"
-        )
+            return constant(0, "i64")
+        place = self.g.text.at(_ARGS, 36, inbounds=True)
+        return self.g.text.cast("sext", self.g.text.load("i32", place), "i64")
 
 
 def type_number(dtype: DataType, triple: str) -> int:
@@ -435,7 +408,7 @@ def emit_wrapper(
     """
     wrapper = _Wrapper(g, signature)
     for zero in signature.zeros:
-        g.env[zero] = "0"
+        g.env[zero] = constant(0, scalar_type(zero.dtype))
     wrapper.kinds()
     wrapper.layouts()
     wrapper.overlaps()
