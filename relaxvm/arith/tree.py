@@ -5,10 +5,28 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ..ir import EQ, GE, GT, LE, LT, NE, Add, And, BinaryExpr, IntImm, Let, PrimExpr, Sub, Var
+from ..ir import (
+    EQ,
+    GE,
+    GT,
+    LE,
+    LT,
+    NE,
+    Add,
+    And,
+    BinaryExpr,
+    IntImm,
+    Let,
+    PrimExpr,
+    Sub,
+    Var,
+    descend,
+)
 
 # a OP b is not (a NEGATED[OP] b), and is (b SWAPPED[OP] a)
 NEGATED: dict[type, type] = {EQ: NE, NE: EQ, LT: GE, GE: LT, LE: GT, GT: LE}
+# Leaves of a sum from which on it is asked how many of them there really are.
+_MANY = 1000
 SWAPPED: dict[type, type] = {EQ: EQ, NE: NE, LT: GT, GT: LT, LE: GE, GE: LE}
 
 
@@ -18,17 +36,33 @@ def is_scalar_int(e: PrimExpr) -> bool:
 
 
 def summands(e: PrimExpr) -> list[tuple[PrimExpr, int]]:
-    """The leaves of a tree of Add and Sub, with their signs, left to right."""
+    """The leaves of a tree of Add and Sub, with their signs, left to right. Where most are the same
+    (``e = e + e``, many times), they are the two sides of `e`.
+    """
     leaves: list[tuple[PrimExpr, int]] = []
     stack = [(e, 1)]
+    limit = _MANY
     while stack:
         n, sign = stack.pop()
+        if len(leaves) > limit and isinstance(e, (Add, Sub)):
+            if limit > 4 * _distinct(e):
+                return [(e.a, 1), (e.b, 1 if type(e) is Add else -1)]
+            limit *= 2
         if isinstance(n, (Add, Sub)):
             stack.append((n.b, sign if type(n) is Add else -sign))
             stack.append((n.a, sign))
         else:
             leaves.append((n, sign))
     return leaves
+
+
+def _distinct(e: PrimExpr) -> int:
+    """How many nodes a sum has, each counted once."""
+    return sum(1 for _ in descend(e, _sides, once=id))
+
+
+def _sides(e: PrimExpr) -> tuple[PrimExpr, ...]:
+    return (e.a, e.b) if isinstance(e, (Add, Sub)) else ()
 
 
 def parts_of(e: PrimExpr) -> list[PrimExpr]:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..base import LinkError
 from .locks import hold_while_forking
 
 _PAGE = mmap.PAGESIZE
@@ -72,9 +73,21 @@ def _out_of_sight(value: object) -> np.ndarray:
 # -- by LLVM ---------------------------------------------------------------------------------------
 
 
+def installed_llvmlite() -> Any:
+    """The package. Raises LinkError if it is not installed."""
+    try:
+        import llvmlite
+    except ImportError as error:
+        raise LinkError(
+            f"cannot run the kernels: linking them needs llvmlite: {error}; pip install llvmlite"
+        ) from error
+    return llvmlite
+
+
 @functools.lru_cache(maxsize=1)
 def started_llvm() -> Any:
-    """llvmlite's binding, ready for this machine. Raises ImportError."""
+    """llvmlite's binding, ready for this machine. Raises LinkError if it is not installed."""
+    installed_llvmlite()
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()

@@ -77,22 +77,13 @@ def host() -> Host:
     if known is not None:
         triple, cpu, *names = known.decode().split("\0")
         return Host(triple, cpu, frozenset(names))
-    llvm = _llvm()
+    llvm = started_llvm()
     features = llvm.get_host_cpu_features()
     present = frozenset(name for name, enabled in features.items() if enabled)
     here = Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), present)
     if key is not None:
         small_entries.put(key, "\0".join([here.triple, here.cpu, *sorted(present)]).encode())
     return here
-
-
-def _llvm() -> Any:
-    try:
-        return started_llvm()
-    except ImportError as error:
-        raise LinkError(
-            f"cannot run the kernels: linking them needs llvmlite: {error}; pip install llvmlite"
-        ) from error
 
 
 def fits(code: NativeCode) -> bool:
@@ -292,9 +283,6 @@ def _link_code(
     symbols = [*(info.symbol for info in infos), *entries]
     try:
         owner = LinkedCode(code.objects, symbols, {POOL_SYMBOL: parallel_for_address})
-    except ImportError:
-        _llvm()
-        raise
     except RuntimeError as error:
         raise LoadError(f"native code for {code.triple}: LLVM cannot link it: {error}") from None
     return {

@@ -31,7 +31,7 @@ from . import trampoline_ir as layout
 from .dims import evaluate
 from .disk_cache import DiskCache
 from .kernel import KernelInfo, KernelParam
-from .linking import LinkedCode, machine_name, started_llvm
+from .linking import LinkedCode, installed_llvmlite, machine_name, started_llvm
 from .locks import lock
 from .ndarray import NDArray
 from .pyabi import peek
@@ -103,10 +103,8 @@ def object_code(write: Callable[..., str], *args: object) -> bytes:
     """The LLVM IR that `write` gives for `args`, compiled: from the user's cache, or made now and
     cached.
     """
-    import llvmlite
-
     # LLVM itself is started only to compile.
-    versions = (llvmlite.__version__, sys.platform, machine_name(), sys.byteorder)
+    versions = (installed_llvmlite().__version__, sys.platform, machine_name(), sys.byteorder)
     sources = [_source(module) for module in (write.__module__, "relaxvm.base.llvm")]
     # To write the text takes longer than to take from the cache what it becomes.
     text = write(*args).encode() if b"" in sources else b""

@@ -520,3 +520,12 @@ def test_a_quotient_by_minus_one_of_something_unbounded_is_unbounded_below():
     a, x = Analyzer(wrap=False), Var("x", "int64")
     a.update(x, ConstIntBound(3, ConstIntBound.POS_INF))
     assert a.const_int_bound(FloorDiv(x, const(-1, "int64"))) == (ConstIntBound.NEG_INF, -3)
+
+
+def test_sums_that_share_their_sides_are_not_written_out():
+    # 2^60 leaves, 60 nodes.
+    v = Var("v", "int64")
+    e = v
+    for _ in range(60):
+        e = e + e
+    assert str(Analyzer().simplify(e)) == f"v * T.int64({1 << 60})"
