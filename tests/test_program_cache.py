@@ -106,6 +106,7 @@ def test_a_model_is_built_once(folder, builds, large, external):
     assert len(builds) == 1
 
 
+@pytest.mark.slow
 def test_another_process_needs_no_compiler(folder):
     path = folder / "model.onnx"
     save(path)
@@ -126,6 +127,7 @@ def test_another_process_needs_no_compiler(folder):
     assert second == ["_aliases base loading program_cache runtime", "False"]
 
 
+@pytest.mark.slow
 def test_what_only_a_build_knows_is_told_nevertheless(folder, builds):
     path = folder / "model.onnx"
     save(path)
@@ -140,6 +142,7 @@ def test_what_only_a_build_knows_is_told_nevertheless(folder, builds):
     assert len(builds) == 2
 
 
+@pytest.mark.slow
 def test_options_lead_to_programs_of_their_own(folder, builds):
     path = folder / "model.onnx"
     save(path)
@@ -334,6 +337,7 @@ def test_two_processes_may_write_at_once(folder):
     check(path)
 
 
+@pytest.mark.slow
 def test_a_cache_that_cannot_be_written_does_not_matter(folder, builds, monkeypatch):
     path = folder / "model.onnx"
     save(path)

@@ -201,6 +201,11 @@ def result(fn, arrays):
     return copies[-1]
 
 
+def quick_and_slow(names, *slow):
+    """The names, those that take seconds marked."""
+    return [pytest.param(n, marks=pytest.mark.slow) if n in slow else n for n in names]
+
+
 @pytest.mark.parametrize("name", KERNELS)
 def test_the_kind_of_a_block_is_found_out_from_what_it_computes(name):
     make, kind = KERNELS[name]
@@ -208,7 +213,7 @@ def test_the_kind_of_a_block_is_found_out_from_what_it_computes(name):
     assert View(sch, sch.get_block("C")).kind is kind
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", quick_and_slow(KERNELS, "large product", "everything", "narrow"))
 def test_every_plan_that_is_offered_can_be_saved_and_keeps_what_is_computed(name):
     fn = KERNELS[name][0]()
     arrays = arrays_for(fn)
@@ -235,7 +240,7 @@ def test_the_first_plan_is_the_one_the_default_schedule_takes(name):
     assert taken == f"block C taken by {plans_for(sch, 'C', CPU)[0].plan}"
 
 
-@pytest.mark.parametrize("name", GROUPS)
+@pytest.mark.parametrize("name", quick_and_slow(GROUPS, "attention", "pool of channels"))
 def test_plans_for_several_blocks_are_offered_first_saved_and_keep_what_is_computed(name):
     make, block, kind = GROUPS[name]
     fn = make()
