@@ -507,7 +507,9 @@ class IterMapper(Numbers):
         reach: Number = 1
         greatest: Number = 0
         while left:
-            following = next((d for d in left if self.multiple(d.lower_factor, reach)), None)
+            following = next(
+                (d for d in left if self.multiple(d.lower_factor, reach) is not None), None
+            )
             if following is None:
                 return False
             left.remove(following)

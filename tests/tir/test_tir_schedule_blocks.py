@@ -798,3 +798,21 @@ def main(A: T.Buffer((5,), "float32"), C: T.Buffer((8,), "float32")):
         sch.reverse_compute_inline(sch.get_block("C"))
     sch.compute_inline(sch.get_block("B"))
     check_same(fn, sch.mod["main"])
+
+
+def test_a_region_of_several_elements_is_no_single_access():
+    # Found by random programs: which of both elements the copy held was never asked.
+    @T.prim_func
+    def mirrored(a: T.Buffer((8,), "int32"), b: T.Buffer((8,), "int32")):
+        for i in range(8):
+            with T.block("b"):
+                v = T.axis.spatial(8, i)
+                T.reads(a[T.min(v, 7 - v) : T.max(v, 7 - v) + 1])
+                T.writes(b[v])
+                x: T.int32 = a[7 - v]
+                b[v] = a[v] - x
+
+    sch = tir.Schedule(mirrored)
+    sch.transform_block_layout("b", lambda i: i)
+    with pytest.raises(ScheduleError, match="at 2 places|than one element at a time"):
+        sch.reindex("b", ("read", 0))

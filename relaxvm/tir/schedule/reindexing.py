@@ -33,6 +33,8 @@ def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> A
         refuse(f"block {name} only updates {buffer.name}; give it as a write", block)
     if len(accesses) > 1:
         refuse(f"block {name} uses {buffer.name} at {len(accesses)} places", block)
+    if any(size != 1 for _, size in accesses[0].box):
+        refuse(f"block {name} uses more of {buffer.name} than one element at a time", block)
     why = runs_everywhere(state, block)
     if why:
         refuse(f"the iterations of block {name} are not known: {why}", block)
