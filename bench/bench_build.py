@@ -28,7 +28,7 @@ from relaxvm.target import compile_kernels, cpu_model
 from relaxvm.target.llvm import build as kernel_build
 from relaxvm.target.llvm import units
 from relaxvm.tir import BufferStore, For, PrimFunc, decl_buffer, seq
-from relaxvm.tir.schedule.rules import DefaultSchedule
+from relaxvm.tir.schedule.plans import DefaultSchedule
 
 SIZE = 512
 COLD_MS, CACHED_MS = 150, 3

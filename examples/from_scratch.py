@@ -20,7 +20,7 @@ from relaxvm.runtime import Executable, VirtualMachine
 from relaxvm.script import from_source
 from relaxvm.target import Target, compile_kernels, compile_program, cpu_model
 from relaxvm.target.llvm import generate_llvm
-from relaxvm.tir.schedule.rules import DefaultSchedule, WidenIndices
+from relaxvm.tir.schedule.plans import DefaultSchedule, WidenIndices
 from relaxvm.tir.transform import LOWER_TIR
 
 TEXT = """

@@ -26,24 +26,8 @@ ABSENT: dict[str, dict[str, str]] = {
     "an annotation of `te` schedules; `tir.transform.CompactBufferAllocation` shrinks buffers": {
         "tir.transform": "InjectRollingBuffer"
     },
-    "comes with the tuner": {
-        **dict.fromkeys(
-            [
-                f"meta_schedule.{module}"
-                for module in """
-                    cost_model feature_extractor mutator postproc
-                    relax_integration schedule_rule search_strategy space_generator
-                    task_scheduler trace_apply tune_context
-                """.split()
-            ],
-            "*",
-        ),
-        "meta_schedule": """
-            MeasureCandidate Mutator ScheduleRule SearchStrategy TuneContext
-            tune_tasks tune_te
-        """,
-        "relax.transform": "MetaScheduleTuneIRMod",
-    },
+    "comes with the tuner": {"meta_schedule.trace_apply": "*"},
+    "boosting is scikit-learn's": {"meta_schedule.cost_model.xgb_model": "*"},
     "candidates run, on random arguments, in a process without functions of the user's": {
         "meta_schedule.runner.local_runner": "default_alloc_argument",
         "meta_schedule.utils": "get_global_func_with_default_on_worker",

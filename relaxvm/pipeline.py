@@ -12,11 +12,13 @@ generated; with checks on, after every stage. Of a module at PLANNED it then mak
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .base import PassError, Report, VerifyError, collected, collecting_seldom
 from .base.config import checks_enabled
+from .choices import Choices, choices_for
 from .ir import IRModule, PassContext
 from .ir.instrument import blame
 from .ir.transform import Pass, Sequential, module_pass
@@ -46,7 +48,7 @@ from .target import (
     worker_at_hand,
 )
 from .tir.schedule import builtins_replaced
-from .tir.schedule.rules import SOURCES, ApplyTuned, DefaultSchedule, WidenIndices
+from .tir.schedule.plans import SOURCES, ApplyTuned, DefaultSchedule, WidenIndices
 from .tir.transform import LOWER_TIR as LOWER_TIR
 
 GRAPH_TO_LEGAL = Sequential(
@@ -132,7 +134,7 @@ def build(
     pipeline   passes that run first: a name for `get_pipeline`, a `Pass`, or None for a module
                lowered already. What a pipeline leaves to do, the default one does.
                `relax_pipeline` is its newer name.
-    tir_pipeline  what schedules the loop functions: "default" (`tir.schedule.rules`), a `Pass`, or
+    tir_pipeline  what schedules the loop functions: "default" (`tir.schedule.plans`), a `Pass`, or
                None to leave them as they are
     exec_mode  "compiled" (as None): graph functions become machine code too; "bytecode": they do
                not, the build is faster, and a VM interprets them
@@ -144,8 +146,12 @@ def build(
     mod = module_to_build(mod, tir_pipeline, exec_mode, system_lib)
     target = Target.or_current(target)
     mod = with_donated(bind_params(mod, params or {}), donate)
-    with collected() as report, worker_at_hand(called_operators(mod)):
-        mod, passes = _planned(mod, pipeline if relax_pipeline is None else relax_pipeline)
+    pipeline = pipeline if relax_pipeline is None else relax_pipeline
+    # A module that is lowered already was built as a whole by somebody else.
+    chosen = Choices() if pipeline is None else choices_for(mod, target)
+    target, exec_mode = chosen.target(target), exec_mode or chosen.exec_mode
+    with collected() as report, chosen.passes(), worker_at_hand(called_operators(mod)):
+        mod, passes = _planned(chosen.converted(mod), pipeline)
         schedule = None
         if tir_pipeline == "default":
             mod = packed(mod, target)
@@ -186,14 +192,16 @@ def explain(mod: IRModule, target: Any = None) -> Report:
     target = Target.or_current(target)
     with PassContext.current().again() as context:
         schedule = DefaultSchedule(cpu=cpu_model(target))
-        Sequential((schedule,), name="schedule")(kernels_to_schedule(mod, target))
+        Sequential((schedule,), name="schedule")(reachable_kernels(ready_to_schedule(mod, target)))
     return context.report
 
 
-def kernels_to_schedule(mod: IRModule, target: Target) -> IRModule:
-    """The loop functions that a build for `target` chooses schedules for."""
+def ready_to_schedule(mod: IRModule, target: Target) -> IRModule:
+    """`mod` as a build for `target` has it when it chooses schedules; ``build(..., pipeline=None)``
+    does the rest.
+    """
     mod, _ = _planned(module_to_build(mod, "default", None, None), "default")
-    return reachable_kernels(packed(mod, target))
+    return packed(mod, target)
 
 
 def packed(mod: IRModule, target: Target) -> IRModule:
@@ -270,6 +278,43 @@ def zero_pipeline(mod: IRModule, ctx: PassContext) -> IRModule:
 for _name in ("default", "default_build"):
     register_pipeline(_name)(default_build_pipeline)
 register_pipeline("zero")(zero_pipeline)
+
+
+@register_pipeline("static_shape_tuning")
+def static_shape_tuning_pipeline(
+    total_trials: int,
+    target: Any,
+    work_dir: str = "tuning_logs",
+    cpu_weight_prepack: bool = False,
+    max_trials_per_task: int | None = None,
+) -> Pass:
+    """A pass to stage PLANNED, with what was tuned: measures up to `total_trials` candidates (0:
+    none) for `target`, and applies the records of the folder `work_dir`.
+
+    cpu_weight_prepack  parameters after the first "num_input" are wanted in the layouts that
+                        kernels read best: ``vm["main_transform_params"](weights)`` brings them
+                        there. Constants always are.
+    max_trials_per_task  how many of `total_trials` one kernel may have; None: any
+    """
+    target = Target.or_current(target)
+
+    @module_pass(opt_level=0, name="static_shape_tuning_pipeline")
+    def tuned(mod: IRModule, ctx: PassContext) -> IRModule:
+        mod = LEGAL_TO_FUSED(GRAPH_TO_LEGAL(well_formed(mod)))
+        if cpu_weight_prepack:
+            mod = transform.RewriteWeightLayouts(cpu=cpu_model(target))(mod)
+            mod = transform.LiftTransformParams()(mod)
+        mod = packed(run_stages(mod), target)
+        with target:
+            if total_trials:
+                limits = (total_trials, max_trials_per_task)
+                tune = transform.MetaScheduleTuneIRMod({}, work_dir, *limits)
+                mod = tune(mod)
+            if os.path.isdir(work_dir):
+                mod = transform.MetaScheduleApplyDatabase(work_dir)(mod)
+        return mod
+
+    return tuned
 
 
 def library_dispatch_passes(target: Any = None) -> list[Pass]:

@@ -1,10 +1,15 @@
-"""Before relaxvm is imported: nodes are really frozen, the user's cache folder is left alone."""
+"""Before relaxvm is imported: nodes are really frozen, the user's cache folder is left alone,
+interrupts are heard.
+"""
 
 import atexit
 import os
 import shutil
+import signal
 import tempfile
 
+# Started in the background by a shell, this process and those it starts would ignore interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["RELAXVM_CHECKS"] = "1"
 _cache = tempfile.mkdtemp(prefix="relaxvm-test-cache-")
 os.environ["RELAXVM_CACHE_DIR"] = _cache

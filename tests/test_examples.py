@@ -30,6 +30,7 @@ def test_a_transformer_with_a_cache_agrees_with_numpy_at_every_step(capsys):
     assert "the caches hold 26 tokens" in out
 
 
+@pytest.mark.slow
 def test_the_digits_network_in_8_bits_is_as_accurate(capsys, monkeypatch):
     rng = np.random.default_rng(0)
     drawn = rng.random((10, 1, 8, 8)) < 0.5

@@ -19,7 +19,7 @@ ALLOWED = {
     "tir": {"base", "ir", "arith", "runtime"},
     "te": {"base", "ir", "arith", "tir"},
     "target": {"base", "ir", "arith", "tir", "runtime"},
-    "meta_schedule": {"base", "runtime", "ir", "tir", "target"},
+    "meta_schedule": {"base", "runtime", "ir", "tir", "te", "target"},
     "relax": {"base", "ir", "arith", "tir", "te", "target", "runtime", "meta_schedule"},
     "topi": {"base", "ir", "arith", "tir", "te", "relax"},
     "script": {"base", "ir", "arith", "tir", "te", "target", "relax", "runtime"},
@@ -54,7 +54,8 @@ LISTS_ITS_NAMES = {
 }
 HEAVY = {
     *("llvmlite", "ml_dtypes", "pygments", "pytest", "torch", "onnx", "onnxruntime", "rich"),
-    *("argcomplete", "PIL", "openvino", "onnx2torch", "sympy", "sklearn"),
+    *("argcomplete", "PIL", "openvino", "onnx2torch", "sympy", "sklearn", "ray"),
+    "IPython",
 }
 
 

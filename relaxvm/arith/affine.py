@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..base import DataType
 from ..ir import (
     Add,
     Cast,
@@ -127,6 +128,11 @@ def factors_of(n: Number) -> list[Number]:
     return [*factors, constant]
 
 
+def _fits(e: PrimExpr, dtype: DataType) -> bool:
+    """Whether `e` is a constant that `dtype` has."""
+    return isinstance(e, IntImm) and dtype.min_value <= e.value <= dtype.max_value
+
+
 class Numbers:
     """Arithmetic and proofs about numbers; constants cost no proof.
 
@@ -147,9 +153,9 @@ class Numbers:
         x, y = as_expr(a), as_expr(b)
         if x.dtype is not y.dtype:
             wide = x.dtype if x.dtype.bits >= y.dtype.bits else y.dtype
-            if isinstance(x, IntImm):
+            if _fits(x, y.dtype):
                 wide = y.dtype
-            elif isinstance(y, IntImm):
+            elif _fits(y, x.dtype):
                 wide = x.dtype
             x, y = cast(wide, x), cast(wide, y)
         return number_of(self.analyzer.simplify(binary(cls, x, y)))
@@ -157,17 +163,21 @@ class Numbers:
     def add(self, a: Number, b: Number) -> Number:
         if isinstance(a, int) and isinstance(b, int):
             return a + b
-        return self._make(Add, a, b)
+        if type(a) is int and a == 0:
+            return b
+        return a if type(b) is int and b == 0 else self._make(Add, a, b)
 
     def sub(self, a: Number, b: Number) -> Number:
         if isinstance(a, int) and isinstance(b, int):
             return a - b
-        return self._make(Sub, a, b)
+        return a if type(b) is int and b == 0 else self._make(Sub, a, b)
 
     def mul(self, a: Number, b: Number) -> Number:
         if isinstance(a, int) and isinstance(b, int):
             return a * b
-        return self._make(Mul, a, b)
+        if type(a) is int and a == 1:
+            return b
+        return a if type(b) is int and b == 1 else self._make(Mul, a, b)
 
     def floordiv(self, a: Number, b: Number) -> Number:
         if isinstance(a, int) and isinstance(b, int):
@@ -207,6 +217,8 @@ class Numbers:
 
     def inside(self, a: Span, b: Span) -> bool:
         """Whether all of `a` is in `b` for certain."""
+        if isinstance(a[1], int) and isinstance(b[1], int) and a[1] > b[1]:
+            return False
         first = 0 if a[0] is b[0] else self.sub(number_of(a[0]), number_of(b[0]))
         return self.at_most(0, first) and self.at_most(self.add(first, a[1]), b[1])
 

@@ -429,6 +429,9 @@ class Analyzer:
         expr = as_expr(expr)
         if type(expr) is IntImm:
             return expr
+        known = None if self._values else self._memo.get(id(expr))
+        if known is not None:
+            return known[1]
         if self._values:
             bound = {n.var for n in walk(expr) if isinstance(n, Let)}
             expr = substitute(expr, {v: x for v, x in self._values.items() if v not in bound})

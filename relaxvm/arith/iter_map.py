@@ -102,6 +102,7 @@ class IterMapper(Numbers):
         super().__init__(analyzer)
         self._marks: dict[Any, IterMark] = {}
         self._memo: dict[int, tuple[PrimExpr, IterSumExpr | None]] = {}
+        self._digits: dict[int, tuple[IterSumExpr, list[IterSplitExpr] | None]] = {}
         self._limits: dict[Any, Number] = {}
 
     # -- reading expressions -----------------------------------------------------------------------
@@ -125,6 +126,7 @@ class IterMapper(Numbers):
             if not self.at_most(split.extent, limit):
                 self._limits[_key(split.source.source.args)] = limit
         self._memo.clear()
+        self._digits.clear()
 
     def upper_bound(self, fact: PrimExpr) -> tuple[IterSumExpr, Number] | None:
         """A comparison as (sum, bound): sum < bound."""
@@ -142,8 +144,8 @@ class IterMapper(Numbers):
     def sum_of(self, expr: Any) -> IterSumExpr | None:
         """`expr` as a sum, or None if it is not of that form."""
         expr = as_expr(expr)
-        stack: list[tuple[PrimExpr, bool]] = [(expr, False)]
         memo = self._memo
+        stack: list[tuple[PrimExpr, bool]] = [] if id(expr) in memo else [(expr, False)]
         while stack:
             e, ready = stack.pop()
             if id(e) in memo:
@@ -209,6 +211,9 @@ class IterMapper(Numbers):
         return self._plus(a, b, 1)
 
     def _plus(self, a: IterSumExpr, b: IterSumExpr, sign: int) -> IterSumExpr:
+        base = self.add(a.base, b.base) if sign == 1 else self.sub(a.base, b.base)
+        if not b.args:
+            return IterSumExpr(a.args, base)
         terms: list[IterSplitExpr] = list(a.args)
         for t in b.args:
             scale = t.scale if sign == 1 else self.mul(t.scale, -1)
@@ -220,9 +225,7 @@ class IterMapper(Numbers):
             else:
                 terms.append(t._replace(scale=scale))
         kept = tuple([t for t in terms if not (isinstance(t.scale, int) and t.scale == 0)])
-        return IterSumExpr(
-            kept, self.add(a.base, b.base) if sign == 1 else self.sub(a.base, b.base)
-        )
+        return IterSumExpr(kept, base)
 
     def _same_digit(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
         return self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
@@ -334,6 +337,12 @@ class IterMapper(Numbers):
         """The terms from the least scale up, neighbours of one mark joined; None if a scale is
         negative or the order of the scales cannot be told.
         """
+        known = self._digits.get(id(total))
+        if known is None:
+            known = self._digits[id(total)] = (total, self._in_order(total))
+        return known[1]
+
+    def _in_order(self, total: IterSumExpr) -> list[IterSplitExpr] | None:
         left = list(total.args)
         scales = [t.scale for t in left if isinstance(t.scale, int)]
         if len(scales) == len(left):
@@ -581,14 +590,17 @@ class IterMapper(Numbers):
     def determined(self, exprs: Iterable[Any]) -> set[Var]:
         """The iterators whose values follow from the values of `exprs`."""
         known: dict[IterMark, list[IterSplitExpr]] = {}
+        variables = {v for v, (_, extent) in self.iters.items() if extent == 1}
         for e in exprs:
+            if e in self.iters:
+                variables.add(e)
+                continue
             total = self.sum_of(e)
             if total is None or not self.distinct(total):
                 continue
             for d in self.digits(total) or ():
                 known.setdefault(d.source, []).append(d)
         done: set[IterMark] = set()
-        variables = {v for v, (_, extent) in self.iters.items() if extent == 1}
         work = list(known)
         while work:
             mark = work.pop()

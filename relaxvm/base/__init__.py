@@ -48,4 +48,4 @@ from .span import Span as Span
 from .steps import Steps as Steps
 from .steps import run_steps as run_steps
 
-__getattr__ = submodules(__name__, files="config llvm")
+__getattr__ = submodules(__name__, files="config llvm notebook")

@@ -12,6 +12,8 @@ class Rates:
     hertz           cycles in a second
     l2, l3, memory  bytes that it reads in a cycle from where they are; those of memory are shared
     fork_seconds    what it takes to wake another thread that waits, and to wait for its end
+    products        of its widest vectors that it multiplies and adds in a cycle; 2 of narrower ones
+    latency         cycles until a sum takes the next product
     """
 
     hertz: float = 3e9
@@ -19,6 +21,8 @@ class Rates:
     l3: float = 10.0
     memory: float = 5.0
     fork_seconds: float = 2e-6
+    products: float = 2.0
+    latency: float = 4.0
 
 
 @dataclass(frozen=True)

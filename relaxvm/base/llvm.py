@@ -80,6 +80,11 @@ def value(text: str, of: str) -> Value:
     return written
 
 
+def address_in(name: str, size_bytes: int) -> Value:
+    """The constant address ``&name + size_bytes`` in a global variable."""
+    return value(f"getelementptr (i8, ptr @{name}, i64 {size_bytes})", "ptr")
+
+
 # -- types -----------------------------------------------------------------------------------------
 
 
@@ -304,6 +309,7 @@ class Function:
 
     __slots__ = (
         "_counter",
+        "_known",
         "_parameters",
         "allocas",
         "attributes",
@@ -338,6 +344,7 @@ class Function:
         self.lines: list[str] = ["start:"]
         self.block = "start"
         self._counter = 0
+        self._known: dict[str, Value] = {}
         module.signatures[name] = result, ()
 
     def param(self, name: str, of: str, facts: str = "") -> Value:
@@ -384,12 +391,20 @@ class Function:
     def result_of(self, text: str, of: str) -> Value:
         """Append an instruction whose operands are as they should be; gives its result."""
         self._counter = number = self._counter + 1
-        written = f"%v{number}"
-        name = _write(Value, written)
+        name = _write(Value, f"%v{number}")
         name.type = of
-        if not self.block or number > self.budget:
+        if number > self.budget or not self.block:
             self._stop(text)
-        self.lines.append(f"  {written} = {text}")
+        self.lines.append(f"  %v{number} = {text}")
+        return name
+
+    def _pure(self, text: str, of: str) -> Value:
+        """The same of an instruction that always gives the same of its operands: written once in a
+        block. (Of the kernels of ResNet-50 that leaves half of the text, most of it of addresses.)
+        """
+        name = self._known.get(text)
+        if name is None:
+            self._known[text] = name = self.result_of(text, of)
         return name
 
     def label(self, hint: str) -> str:
@@ -412,7 +427,7 @@ class Function:
             result = _result(opcode, of)
         except CodegenError as error:
             raise CodegenError(f"{opcode} in {self.name}: {error}") from None
-        return self.result_of("".join((opcode, " ", of, " ", a, ", ", b)), result)
+        return self._pure("".join((opcode, " ", of, " ", a, ", ", b)), result)
 
     def not_(self, condition: Value) -> Value:
         """The opposite."""
@@ -427,7 +442,7 @@ class Function:
         condition = self._as("select", condition, mask)
         a, b = self._as("select", a, of), self._as("select", b, of)
         parts = ("select ", mask, " ", condition, ", ", of, " ", a, ", ", of, " ", b)
-        return self.result_of("".join(parts), of)
+        return self._pure("".join(parts), of)
 
     def cast(self, opcode: str, a: Value, to: str) -> Value:
         """A conversion instruction; nothing where the types are the same."""
@@ -443,7 +458,7 @@ class Function:
             sized = False
         if not sized or kind not in source or to_kind not in result or not kind or not to_kind:
             self._refuse(f"{opcode} to {to}", "what can be converted so", a)
-        return self.result_of(f"{opcode} {of} {a} to {to}", to)
+        return self._pure(f"{opcode} {of} {a} to {to}", to)
 
     # -- vectors and structs -----------------------------------------------------------------------
 
@@ -456,14 +471,14 @@ class Function:
             return value(splat_constant(one, one.type, lanes), vector)
         first = self.with_lane(value("poison", vector), 0, one)
         mask = f"<{lanes} x i32> zeroinitializer"
-        return self.result_of(f"shufflevector {vector} {first}, {vector} poison, {mask}", vector)
+        return self._pure(f"shufflevector {vector} {first}, {vector} poison, {mask}", vector)
 
     def lane(self, vector: Value, i: int) -> Value:
         """Element `i`."""
         element, lanes = parts_of(vector.type)
         if not 0 <= i < lanes or lanes == 1:
             self._refuse(f"lane {i}", "a vector that has it", vector)
-        return self.result_of(f"extractelement {vector.type} {vector}, i64 {i}", element)
+        return self._pure(f"extractelement {vector.type} {vector}, i64 {i}", element)
 
     def with_lane(self, vector: Value, i: int, one: Operand) -> Value:
         """The vector with another element `i`."""
@@ -472,7 +487,7 @@ class Function:
         if not 0 <= i < lanes or lanes == 1:
             self._refuse(f"lane {i}", "a vector that has it", vector)
         one = self._as("insertelement", one, element)
-        return self.result_of(f"insertelement {of} {vector}, {element} {one}, i64 {i}", of)
+        return self._pure(f"insertelement {of} {vector}, {element} {one}, i64 {i}", of)
 
     def joined(self, scalars: list[Value]) -> Value:
         """The vector of these; the scalar itself if it is one."""
@@ -492,21 +507,28 @@ class Function:
             self._refuse(f"shuffle by {list(places)}", "a vector that has them", a)
         to, mask = vector_of(element, len(places)), ", ".join(f"i32 {i}" for i in places)
         listed = f"<{len(places)} x i32> <{mask}>"
-        return self.result_of(f"shufflevector {of} {a}, {of} {second}, {listed}", to)
+        return self._pure(f"shufflevector {of} {a}, {of} {second}, {listed}", to)
 
     def field(self, struct: Value, i: int) -> Value:
         """Element `i` of a struct."""
         kinds = struct.type.strip("{ }").split(", ")
         if not struct.type.startswith("{") or i >= len(kinds):
             self._refuse(f"field {i}", "a struct that has it", struct)
-        return self.result_of(f"extractvalue {struct.type} {struct}, {i}", kinds[i])
+        return self._pure(f"extractvalue {struct.type} {struct}, {i}", kinds[i])
 
     # -- memory ------------------------------------------------------------------------------------
 
-    def alloca(self, element: str, align: int = 8, count: int = 1) -> Value:
-        """Stack memory in the entry block."""
-        self._counter += 1
-        name = value(f"%v{self._counter}", "ptr")
+    def alloca(
+        self, element: str, align: int = 8, count: int | Value = 1, name: Value | None = None
+    ) -> Value:
+        """Stack memory in the entry block (right here if only the run knows the count). name: what
+        it is called
+        """
+        if isinstance(count, Value):
+            return self.result_of(f"alloca {element}, {count.type} {count}, align {align}", "ptr")
+        if name is None:
+            self._counter += 1
+            name = value(f"%v{self._counter}", "ptr")
         self.allocas.append(f"  {name} = alloca [{count} x {element}], align {align}")
         return name
 
@@ -556,13 +578,17 @@ class Function:
         if not isinstance(i, Value) or i.type != "i64":
             i = self._as("address", i, "i64")
         head = "getelementptr inbounds " if inbounds else "getelementptr "
-        return self.result_of("".join((head, of, ", ptr ", array, ", i64 ", i)), "ptr")
+        return self._pure("".join((head, of, ", ptr ", array, ", i64 ", i)), "ptr")
 
     def member(self, struct: str, place: Value, i: int) -> Value:
         """The address of field `i` of a struct."""
         place = self._as("address", place, "ptr")
         head = f"getelementptr inbounds {struct}, ptr {place}"
-        return self.result_of(f"{head}, i32 0, i32 {i}", "ptr")
+        return self._pure(f"{head}, i32 0, i32 {i}", "ptr")
+
+    def forget_memory(self) -> None:
+        """Whatever was loaded before may have changed, as far as LLVM knows."""
+        self.emit('  call void asm sideeffect "", "~{memory}"()')
 
     def change(self, how: str, place: Value, operand: Operand, order: str, of: str = "") -> Value:
         """atomicrmw: "add", "sub", "and", ...; gives what was there."""
@@ -634,7 +660,7 @@ class Function:
 
     def _end(self, line: str) -> None:
         self.emit(line)
-        self.block = ""
+        self.block, self._known = "", {}
 
     def jump(self, label: str) -> None:
         """End the block: go to `label`."""
@@ -688,6 +714,18 @@ class Function:
             lines[line] += f", [ {self._as('phi', operand, phi.type)}, %{block} ]"
 
         return add
+
+    @contextmanager
+    def into(self, lines: list[str], block: str) -> Iterator[None]:
+        """What is emitted inside goes to the end of `lines`, which lie in `block`; to that of
+        ``allocas`` in "entry": what the function begins with.
+        """
+        now = self.lines, self.block, self._known
+        self.lines, self.block, self._known = lines, block, {}
+        try:
+            yield
+        finally:
+            self.lines, self.block, self._known = now
 
     @contextmanager
     def if_(self, condition: Operand) -> Iterator[Callable[[], None]]:

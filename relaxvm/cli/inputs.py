@@ -6,29 +6,32 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from ..base import LoadError, VMValueError
+from ..base import LoadError
 from ..runtime import (
-    NDArray,
     array,
     as_ndarray,
     dims,
     load_param_dict_from_file,
+    made_up,
     nearest_names,
 )
-from ..runtime.sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from ..runtime.sinfo import PrimInfo, TensorInfo
 from .console import Console, few
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
-_MOST_BYTES = 1 << 36
 
 
-def add_input_options(parser: argparse.ArgumentParser) -> None:
-    """What the model is given."""
+def add_input_options(parser: argparse.ArgumentParser, size: int = 1, seeds: str = "") -> None:
+    """What the model is given.
+
+    size   of symbols of which nothing is said
+    seeds  what else the seed is of
+    """
     group = parser.add_argument_group("what the model is given")
     group.add_argument(
         "--input", action="append", default=[], metavar="NAME=VALUE",
@@ -37,9 +40,9 @@ def add_input_options(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--size", action="append", default=[], metavar="SYMBOL=N",
-        help="the value of a symbol in the shapes of inputs that are made up; 1",
+        help=f"the value of a symbol in the shapes of inputs that are made up; {size}",
     )  # fmt: skip
-    group.add_argument("--seed", type=int, default=0, help="of random inputs; 0")
+    group.add_argument("--seed", type=int, default=0, help=f"of random inputs{seeds}; 0")
     group.add_argument(
         "--weights", metavar="FILE", help="the inputs that `compile --weights separate` wrote"
     )
@@ -50,10 +53,12 @@ def inputs_of(
     program: Any,
     console: Console,
     shapes: Mapping[str, Sequence[Any]],
+    size: int = 1,
 ) -> dict[str, Any]:
     """{parameter of `main`: value}, in order.
 
     shapes  {parameter: shape}: sizes for symbols in it
+    size    of symbols of which nothing is said
     """
     info = program.function("main")
     said: dict[str, str] = {}
@@ -68,7 +73,7 @@ def inputs_of(
             near = nearest_names(name, list(info.param_names))
             raise LoadError(f"--input: there is no input {name!r}{near}; {info.signature()}")
         said[name] = value
-    symbols = dict.fromkeys(s for param in info.params for s in _symbols(param))
+    symbols = dict.fromkeys(s for param in info.params for s in made_up.symbols(param))
     sizes = _sizes(arguments.size, list(symbols))
     params = dict(zip(info.param_names, info.params))
     for name, shape in shapes.items():
@@ -87,14 +92,14 @@ def inputs_of(
     rng = np.random.default_rng(arguments.seed)
     free = [s for s in symbols if s not in sizes]
     if free:
-        console.note(f"{' = '.join(free)} = 1; --size {free[0]}=N says otherwise")
-    sizes = {**dict.fromkeys(free, 1), **sizes}
+        console.note(f"{' = '.join(free)} = {size}; --size {free[0]}=N says otherwise")
+    sizes = {**dict.fromkeys(free, size), **sizes}
     random = [n for n in info.param_names if n not in values and n not in said]
     if random:
         console.note(f"random: {few(random)}")
     for name, param in zip(info.param_names, info.params):
         if name not in values:
-            values[name] = _made_up(said.get(name, "random"), name, param, sizes, rng)
+            values[name] = _said(said.get(name, "random"), name, param, sizes, rng)
     return {name: values[name] for name in info.param_names}
 
 
@@ -109,18 +114,6 @@ def _sizes(texts: Sequence[str], symbols: Sequence[str]) -> dict[str, int]:
             raise LoadError(f"--size: no input has a symbol {name!r}; there are: {listed}")
         sizes[name] = int(number)
     return sizes
-
-
-def _symbols(param: Any) -> list[str]:
-    """The symbols that stand in what a parameter wants."""
-    if isinstance(param, TupleInfo):
-        return [s for field in param.fields for s in _symbols(field)]
-    every: Any = ()
-    if isinstance(param, TensorInfo):
-        every = param.shape or ()
-    elif isinstance(param, ShapeInfo):
-        every = param.values or ()
-    return [s for dim in every for s in dims.symbols_of(dim)]
 
 
 def _learn(sizes: dict[str, int], param: Any, shape: Sequence[Any], option: str = "") -> None:
@@ -199,23 +192,12 @@ def _from_image(path: str, name: str, param: Any) -> Any:
     return (pixels / np.float32(255)).astype(kind) if "float" in kind else pixels.astype(kind)
 
 
-def _made_up(
+def _said(
     text: str, name: str, param: Any, sizes: Mapping[str, int], rng: np.random.Generator
 ) -> Any:
-    if isinstance(param, TupleInfo) and text in _FILLS:
-        fields = enumerate(param.fields)
-        return tuple(_made_up(text, f"{name}[{i}]", field, sizes, rng) for i, field in fields)
-    if isinstance(param, ShapeInfo) and param.values is not None and text in _FILLS:
-        return tuple(dims.evaluate(d, sizes) for d in param.values)
-    if isinstance(param, PrimInfo) and text in _FILLS:
-        return 0
-    if text in _FILLS:
-        if not isinstance(param, TensorInfo) or param.shape is None:
-            raise VMValueError(f"--input {name}: {param} has no shape to make up; give @FILE.npy")
-        shape = tuple(int(dims.evaluate(d, sizes)) for d in param.shape)
-        if any(d < 0 for d in shape) or _numel(shape) * 8 > _MOST_BYTES:
-            raise VMValueError(f"--input {name}: a shape of {list(shape)} is not made up")
-        return _FILLS[text](shape, str(param.dtype or "float32"), rng)
+    """The value that the text of an option stands for."""
+    if text in made_up.FILLS:
+        return made_up.value(f"--input {name}", param, sizes, rng, text)
     try:
         value = json.loads(text)
         if isinstance(param, PrimInfo):
@@ -227,27 +209,6 @@ def _made_up(
             f"--input {name}: wanted @FILE, random, zeros, ones or a value in JSON, got {text!r}: "
             f"{error}"
         ) from error
-
-
-def _numel(shape: Sequence[int]) -> int:
-    count = 1
-    for d in shape:
-        count *= d
-    return count
-
-
-def _random(shape: tuple[int, ...], dtype: str, rng: np.random.Generator) -> NDArray:
-    """Normal floats; integers 0 and 1, which are in every table that they may index."""
-    if dtype.startswith(("int", "uint", "bool")):
-        return array(rng.integers(0, 2, shape).astype(dtype), dtype=dtype)
-    return array(rng.standard_normal(shape, "float32"), dtype=dtype)
-
-
-_FILLS: dict[str, Callable[[tuple[int, ...], str, np.random.Generator], NDArray]] = {
-    "random": _random,
-    "zeros": lambda shape, dtype, _: array(np.zeros(shape, "float32"), dtype=dtype),
-    "ones": lambda shape, dtype, _: array(np.ones(shape, "float32"), dtype=dtype),
-}
 
 
 def plain(value: Any) -> Any:

@@ -324,6 +324,10 @@ def _module_in(file: str, name: str) -> Any:
 
 def _with_shapes(mod: Any, shapes: Mapping[str, tuple[Any, ...]]) -> Any:
     """`mod` with symbols of `main` bound, so that its parameters have these shapes."""
+    if not shapes:
+        return mod
+    if "main" not in mod:
+        raise LoadError("--shape: the module has no function main")
     sizes: dict[str, int] = {}
     params = {p.name_hint: p.struct_info for p in mod["main"].params}
     for name, shape in shapes.items():

@@ -18,7 +18,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..base import UNKNOWN
-from ..runtime import Executable, ProfileReport, ProfileRow, ShapeTuple, bytecode, instruction_text
+from ..runtime import (
+    TABLE,
+    Builtins,
+    Executable,
+    ProfileReport,
+    ProfileRow,
+    ShapeTuple,
+    bytecode,
+    instruction_text,
+)
 from .console import size_text
 from .stages import Stages, nodes_of_instructions
 
@@ -483,7 +492,7 @@ class _Flame:
         """The time of an instruction."""
         flame = self
         flame.total_ns += row.total_ns
-        for name in [*path, row.name.removeprefix("vm.builtin.")]:
+        for name in [*path, row.short_name]:
             flame = flame._inner.setdefault(name, _Flame(name))
             flame.total_ns += row.total_ns
         flame.anchor = flame.anchor or anchor
@@ -514,21 +523,23 @@ def _tensors(program: Executable, instructions: Sequence[Any]) -> tuple[list[Any
     alive: dict[int, tuple[int, int, int]] = {}
     tensors, height = [], 0
     for pc, each in enumerate(instructions):
-        name = program.functions[each.func].name if isinstance(each, bytecode.Call) else ""
-        values = [_value(program, a) for a in each.args] if name.startswith("vm.builtin.") else []
-        if name == "vm.builtin.alloc_storage":
+        if not isinstance(each, bytecode.Call):
+            continue
+        row = TABLE.get(program.functions[each.func].name)
+        values = [_value(program, a) for a in each.args]
+        if row is Builtins.ALLOC_STORAGE:
             if not isinstance(values[0], ShapeTuple):
                 return [], 0
             bases[each.dst] = height
             height += int(values[0][0])
-        elif name == "vm.builtin.alloc_tensor":
+        elif row is Builtins.ALLOC_TENSOR:
             if not isinstance(values[2], ShapeTuple) or each.args[0].value not in bases:
                 return [], 0
             size = int(values[3].itemsize)
             for extent in values[2]:
                 size *= int(extent)
             alive[each.dst] = pc, bases[each.args[0].value] + int(values[1] or 0), size
-        elif name == "vm.builtin.kill_object" and each.args[0].value in alive:
+        elif row is Builtins.KILL_OBJECT and each.args[0].value in alive:
             begin, low, size = alive.pop(each.args[0].value)
             tensors.append((each.args[0].value, begin, pc, low, size))
     end = len(instructions)

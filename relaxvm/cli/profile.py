@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     console.table(
         ("kernel", "calls", "us", "share", "us/call", "GB/s", "GFLOP/s", "of roof"),
         [
-            (r.name.removeprefix("vm.builtin."), r.count, f"{r.total_ns / 1e3:.1f}",
+            (r.short_name, r.count, f"{r.total_ns / 1e3:.1f}",
              _percent(r.share), f"{r.mean_ns / 1e3:.1f}", _rate(r.gigabytes_per_second),
              _rate(r.gigaflops), _percent(r.roof_share))
             for r in report.calls[: arguments.top]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import math
 import os
@@ -10,7 +11,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from ..base import Deferred, LoadError
+from ..runtime import made_up
 from .console import Console
+from .inputs import add_input_options, inputs_of
 from .models import add_build_options, add_model, opened, pass_settings, target_text
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ EXAMPLES = """
     relaxvm compile model.onnx --records tuned.json -o model.rvm
     relaxvm tune model.onnx --minutes 5 -o tuned.json      again: goes on with what is there
     relaxvm tune program.py:Module --seconds 60 -o tuned --json
+    relaxvm tune model.onnx --minutes 5 -o tuned --runner ray --address auto --worker-cpus 2
 """
 
 
@@ -44,10 +48,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, help="how long, instead")
     parser.add_argument("--trials", type=int, help="end after so many candidates")
     parser.add_argument("--threads", type=int, help="of the kernels; as many as there are cores")
-    parser.add_argument("--seed", type=int, default=0, help="of the search; 0")
     parser.add_argument(
         "--confidence", type=float, default=0.95, help="that a schedule is faster; 0.95"
     )
+    parser.add_argument(
+        "--kernels-only", action="store_true",
+        help="try nothing on the model as a whole: fusion, layouts, cores",
+    )  # fmt: skip
+    parser.add_argument(
+        "--runner", choices=("local", "ray"), default="local",
+        help="ray: the workers of a Ray cluster tune (the extra ray); local",
+    )  # fmt: skip
+    ray = parser.add_argument_group("with --runner ray")
+    ray.add_argument("--address", help="of the cluster; else one on this machine")
+    ray.add_argument("--workers", type=int, help="how many; as many as there is room for")
+    ray.add_argument("--worker-cpus", type=int, default=1, metavar="N", help="cores of each; 1")
+    ray.add_argument(
+        "--worker-resource", action="append", default=[], metavar="NAME=AMOUNT",
+        help="what else Ray keeps for each",
+    )  # fmt: skip
+    add_input_options(parser, made_up.SIZE, " and of the search")
     add_build_options(parser)
 
 
@@ -61,16 +81,20 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     mod = model.imported(console)
     threads = arguments.threads
     with pass_context.PassContext(**pass_settings(arguments)):
-        with console.stage("kernels and their shares of a run"):
-            tasks = tuning.tasks_of(mod, target_text(arguments.target))
         with _listener(console, seconds) as listener:
-            tuned = meta_schedule.tune_kernels(
-                tasks, seconds, target=target_text(arguments.target), work_dir=folder,
+            tuned = tuning.tune(
+                mod, seconds, target=target_text(arguments.target), work_dir=folder,
                 max_trials=arguments.trials, num_threads=threads, seed=arguments.seed,
                 confidence=arguments.confidence, database=database, listener=listener,
+                inputs=lambda program: list(
+                    inputs_of(arguments, program, console, model.shapes, made_up.SIZE).values()
+                ),
+                whole_model=not arguments.kernels_only, runner=_runner(arguments),
             )  # fmt: skip
     heads, *rows = tuned.rows()
     console.table(heads, rows, title=f"{tuned.seconds:.0f} s, ended by: {tuned.ended}")
+    if tuned.whole is not None:
+        console.text(str(tuned.whole))
     console.text(f"{tuned.speedup:.3f}x of the time in these kernels; records: {arguments.output}")
     console.result({"event": "end", **tuned.to_plain(), "records": arguments.output})
     return 0
@@ -86,6 +110,31 @@ def _seconds(arguments: argparse.Namespace) -> float:
     return float(seconds)
 
 
+def _runner(arguments: argparse.Namespace) -> Any:
+    """ "local", or the workers that are asked for."""
+    of_ray = {
+        "address": arguments.address,
+        "num_workers": arguments.workers,
+        "num_cpus": arguments.worker_cpus,
+        "resources": dict(map(_amount, arguments.worker_resource)),
+    }
+    if arguments.runner == "ray":
+        return meta_schedule.runner.RayRunner(**of_ray)
+    if of_ray != {"address": None, "num_workers": None, "num_cpus": 1, "resources": {}}:
+        raise LoadError(
+            "--address, --workers, --worker-cpus, --worker-resource: wanted --runner ray"
+        )
+    return arguments.runner
+
+
+def _amount(text: str) -> tuple[str, float]:
+    name, _, amount = text.partition("=")
+    with contextlib.suppress(ValueError):
+        if name and 0 < float(amount) < math.inf:
+            return name, float(amount)
+    raise LoadError(f"--worker-resource {text}: wanted NAME=AMOUNT, such as tuner=1")
+
+
 def _place(output: str) -> tuple[str | None, Any]:
     """(folder for all that is kept, database)"""
     if not output.endswith(".json") or os.path.isdir(output):
@@ -94,8 +143,6 @@ def _place(output: str) -> tuple[str | None, Any]:
         return output, None
     if not os.path.isdir(os.path.dirname(output) or "."):
         raise LoadError(f"-o {output}: wanted a file in a folder that is there")
-    with open(output, "ab"):
-        pass  # so that --records finds it, even if nothing is won
     return None, meta_schedule.JSONDatabase(output, output)
 
 

@@ -22,6 +22,7 @@ A class may define
 from __future__ import annotations
 
 import importlib
+import itertools
 import re
 import struct
 import sys
@@ -182,6 +183,9 @@ class Node:
     _order_: ClassVar[tuple[str, ...]] = ()
     _interned: ClassVar[bool] = False
 
+    def _values_(self) -> list[Any]:
+        return []
+
     def _children_(self) -> list[Node]:
         return []
 
@@ -193,22 +197,18 @@ class Node:
 
         Raises TypeError for an unknown field.
         """
-        values = {}
+        fields, values = self._fields, self._values_()
         changed = False
-        for name in self._fields:
-            old = getattr(self, name)
-            if name in changes:
-                new = changes.pop(name)
-                changed = changed or new is not old
-                values[name] = new
-            else:
-                values[name] = old
-        if changes:
-            unknown = ", ".join(changes)
-            raise TypeError(
-                f"{type(self).__name__} has no field {unknown}; it has {', '.join(self._fields)}"
-            )
-        return type(self)(**values) if changed else self
+        for name, new in changes.items():
+            if name not in fields:
+                unknown = ", ".join(n for n in changes if n not in fields)
+                raise TypeError(
+                    f"{type(self).__name__} has no field {unknown}; it has {', '.join(fields)}"
+                )
+            place = fields.index(name)
+            if values[place] is not new:
+                values[place], changed = new, True
+        return type(self)(*values) if changed else self
 
     def script(self, **options: Any) -> str:
         """The script text of this part of the IR."""
@@ -448,7 +448,12 @@ def _frozen_delattr(self: Any, name: str) -> None:
 
 
 def _generate(
-    cls: type, fields: list[str], kinds: list[str], floats: set[str], interned: bool
+    cls: type,
+    fields: list[str],
+    kinds: list[str],
+    optional: set[str],
+    floats: set[str],
+    interned: bool,
 ) -> None:
     scope: dict[str, Any] = {
         "collect": collect_nodes,
@@ -502,9 +507,19 @@ def _generate(
     elif len(lines) == 1:
         lines.append("    pass")
 
+    lines.append("def _values_(self):")
+    lines.append(f"    return [{', '.join(f'self.{name}' for name in fields)}]")
+
     lines.append("def _children_(self):")
-    lines.append("    out = []")
-    for name, kind in zip(fields, kinds):
+    # What comes first and is always there: all that expressions have, mostly.
+    sure = list(
+        itertools.takewhile(
+            lambda field: field[1] == "leaf" or (field[1] == "node" and field[0] not in optional),
+            zip(fields, kinds),
+        )
+    )
+    lines.append(f"    out = [{', '.join(f'self.{n}' for n, kind in sure if kind == 'node')}]")
+    for name, kind in zip(fields[len(sure) :], kinds[len(sure) :]):
         if kind == "node":
             lines.append(f"    if self.{name} is not None: out.append(self.{name})")
         elif kind == "tuple":
@@ -520,8 +535,8 @@ def _generate(
     else:
         for name, kind in visited:
             if kind == "node":
-                lines.append(f"    {name} = self.{name}")
-                lines.append(f"    if {name} is not None: {name} = f({name})")
+                absent = f" if self.{name} is not None else None" if name in optional else ""
+                lines.append(f"    {name} = f(self.{name}){absent}")
             else:
                 lines.append(f"    {name} = map_value(self.{name}, f)")
         same = " and ".join(f"{name} is self.{name}" for name, _ in visited)
@@ -530,7 +545,8 @@ def _generate(
         arguments = ", ".join(f"{n}={n}" if n in moved else f"{n}=self.{n}" for n in fields)
         lines.append(f"    return cls_({arguments})")
     exec(compile("\n".join(lines), f"<node {cls.__name__}>", "exec"), scope)
-    for name in ("__new__" if interned else "__init__", "_children_", "_map_children_"):
+    constructor = "__new__" if interned else "__init__"
+    for name in (constructor, "_values_", "_children_", "_map_children_"):
         function = scope[name]
         function.__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, function)
@@ -606,7 +622,8 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
     metaclass: Any = type(cls)
     node_class: Any = metaclass(cls.__name__, cls.__bases__, namespace)
     node_class.__qualname__ = cls.__qualname__
-    _generate(node_class, fields, [kinds[n] for n in fields], floats, interned)
+    optional = {n for n in fields if "None" in words[n]}
+    _generate(node_class, fields, [kinds[n] for n in fields], optional, floats, interned)
     if (
         node_class._type_key in _TYPES
         and _TYPES[node_class._type_key].__module__ != node_class.__module__

@@ -310,7 +310,7 @@ def _items(values: Any, what: str) -> tuple[Any, ...]:
 
 # Where the passes live that declare keys of these beginnings.
 _ROOMS = {"relax": "relaxvm.relax.transform", "tir": "relaxvm.tir.transform"}
-_ALL_PASSES = (*_ROOMS.values(), "relaxvm.tir.schedule.rules", "relaxvm.pipeline")
+_ALL_PASSES = (*_ROOMS.values(), "relaxvm.tir.schedule.plans", "relaxvm.pipeline")
 
 
 def load_passes(*rooms: str) -> None:

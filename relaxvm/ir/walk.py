@@ -31,10 +31,22 @@ def walk(
         below = n._children_() if into is None else tuple(into(n))
         if below:
             for child in reversed(below):
-                if id(child) not in seen:
-                    seen.add(id(child))
+                if (key := id(child)) not in seen:
+                    seen.add(key)
                     if not without or not isinstance(child, without):
                         stack.append(child)
+
+
+def nodes_of(root: Node, kind: type[N]) -> set[N]:
+    """`root` and the nodes reachable from it, as far as they are of a class."""
+    seen = {id(root)}
+    reached = [root]
+    for n in reached:  # which grows meanwhile
+        for child in n._children_():
+            if (key := id(child)) not in seen:
+                seen.add(key)
+                reached.append(child)
+    return {n for n in reached if isinstance(n, kind)}
 
 
 def holds(root: Node, kinds: type[Node] | tuple[type[Node], ...]) -> bool:
@@ -45,8 +57,8 @@ def holds(root: Node, kinds: type[Node] | tuple[type[Node], ...]) -> bool:
         if isinstance(n, kinds):
             return True
         for child in n._children_():
-            if id(child) not in seen:
-                seen.add(id(child))
+            if (key := id(child)) not in seen:
+                seen.add(key)
                 reached.append(child)
     return False
 
@@ -170,7 +182,11 @@ class Substitution:
 
     def __call__(self, root: N) -> N:
         """`root` with the nodes replaced; the same object if there are none."""
-        return transform(root, None, memo=self._memo) if self._by_id else root
+        if not self._by_id:
+            return root
+        known: Any = self._memo.get(id(root))
+        result: N = transform(root, None, memo=self._memo) if known is None else known[1]
+        return result
 
 
 def substitute(root: N, mapping: Mapping[Any, Any]) -> N:

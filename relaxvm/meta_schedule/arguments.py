@@ -8,8 +8,9 @@ from typing import Any
 from ..base import DataType
 from ..ir import IntImm, PassContext, PrimExpr, walk
 from ..tir import Block, BufferLoad, BufferStore, PrimFunc
-from ..tir.schedule.rules import order_matters
+from ..tir.schedule.plans import order_matters
 from .arg_info import ArgInfo
+from .sizes import Sized
 
 # How far two right results may differ for each sum of one term, relative to the largest; as many
 # terms, as many times their square root.
@@ -17,15 +18,22 @@ _ROUNDING = {"float64": 1e-12, "float32": 4e-6, "float16": 2e-3, "bfloat16": 1.6
 _COARSEST = 6e-2
 
 
-def argument_specs(fn: PrimFunc) -> list[list[Any]]:
-    """[dtype, shape, least, beyond the largest] of each argument of `fn`; the two are None for
-    floats. Integers that say a place in another buffer are in range there. Raises ScheduleError for
-    arguments that are no tensors of constant sizes.
+def argument_specs(fn: PrimFunc, one: Sized) -> list[list[Any]]:
+    """[dtype, shape, least, beyond the largest] of each argument of `fn`, which is called as `one`
+    says; the two are None for floats. Integers that say a place in another buffer are in range
+    there. Of a scalar [dtype, None, values, None]: it has to be one of these, the first if it may.
+    Raises ScheduleError for tensors whose sizes are not constant.
     """
-    places = _places(fn)
+    places = _places(one.fn)
+    sizes = {v for b in fn.buffer_map.values() for n in b.shape for v in walk(n)}
+    tensors = zip(one.fn.buffers, ArgInfo.from_prim_func(one.fn))
     specs: list[list[Any]] = []
-    for param, info in zip(fn.params, ArgInfo.from_prim_func(fn)):
-        buffer = fn.buffer_map[param]
+    for k, param in enumerate(fn.params):
+        if k in one.scalars:
+            others = [] if param in sizes else [1, 0]
+            specs.append([str(param.dtype), None, [one.scalars[k], *others], None])
+            continue
+        buffer, info = next(tensors)
         least, beyond = integers_of(buffer.dtype)
         if buffer in places and least is not None:
             least, beyond = 0, max(1, min(places[buffer], int(buffer.dtype.max_value)))

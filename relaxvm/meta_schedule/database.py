@@ -1,7 +1,8 @@
 """Databases of tuned schedules: which traces were measured for a loop function, and their times.
 
 A `Workload` is a loop function whose name and attributes do not count: equal computations share
-their records. A database that is entered (``with database:``) is asked by every build inside.
+their records. A database that is entered (``with database:``) is asked by every build of graph
+functions inside.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from ..runtime.locks import lock
 from ..target import Target, cpu_model, machine_of
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule, Trace
-from ..tir.schedule.rules import SOURCES
+from ..tir.schedule.plans import SOURCES
 from ..tir.transform import with_index_dtype
 from .arg_info import TensorInfo, entry_of
 from .line_file import LineFile
@@ -175,25 +176,33 @@ class TuningRecord:
                         raise LoadError(f"a tuning record: {error}") from None
         raise LoadError("a tuning record is saved as [trace, seconds, target, arguments]")
 
+    def is_valid(self) -> bool:
+        """Whether it ran."""
+        return math.isfinite(self.seconds)
+
     def fits(self, target: Any) -> bool:
         """Whether it is an answer for `target`: the same kind of code generator, width of vectors
         and CPU by name. For another CPU it is a place to start from (`starting_points`).
         """
-        if self.target is None or target is None:
-            return True
-        target = Target(target)
-        if self.target == target:
-            return True
-        mine, other = cpu_model(self.target), cpu_model(target)
-        return (
-            self.target.kind_name == target.kind_name
-            and mine.architecture == other.architecture
-            and mine.vector_bits == other.vector_bits
-            and machine_of(self.target).cpu == machine_of(target).cpu
-        )
+        return _fits(self.target, target)
 
     def __repr__(self) -> str:
         return f"TuningRecord({self.workload!r}, {self.seconds * 1e6:.1f} us, {self.target})"
+
+
+def _fits(own: Target | None, target: Any) -> bool:
+    if own is None or target is None:
+        return True
+    target = Target(target)
+    if own == target:
+        return True
+    mine, other = cpu_model(own), cpu_model(target)
+    return (
+        own.kind_name == target.kind_name
+        and mine.architecture == other.architecture
+        and mine.vector_bits == other.vector_bits
+        and machine_of(own).cpu == machine_of(target).cpu
+    )
 
 
 _targets: dict[str, Target] = {}
@@ -236,7 +245,7 @@ class Database:
 
     def commit_tuning_record(self, record: TuningRecord) -> None:
         """Add a record of a workload that was committed."""
-        raise NotImplementedError(f"{type(self).__name__} takes no records")
+        raise ScheduleError(f"{type(self).__name__} takes no records: commit to one that does")
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         """Every record, in the order in which they came."""
@@ -310,8 +319,40 @@ class Database:
         best = self.get_top_k(Workload(mod), 1 << 30)
         return sorted(best, key=lambda record: not record.fits(target))[:top_k]
 
+    @property
+    def knows_models(self) -> bool:
+        """Whether it has choices for any model."""
+        return bool(self._models())
+
+    def query_choices(self, model: str, target: Any = None) -> Mapping[str, Any] | None:
+        """What was last chosen for a model as a whole on `target` (None: on any), or None.
+
+        model  as `relaxvm.choices.model_key` gives it
+        """
+        for each in reversed(self._models().get(model, [])):
+            if _fits(None if each["target"] is None else _target(each["target"]), target):
+                choices: Mapping[str, Any] = each["choices"]
+                return choices
+        return None
+
+    def commit_choices(self, model: str, choices: Mapping[str, Any], target: Any = None) -> None:
+        """Add what was chosen for a model as a whole: plain data."""
+        own = None if target is None else _saved(Target(target))
+        self._models().setdefault(model, []).append({"choices": dict(choices), "target": own})
+
+    def _models(self) -> dict[str, list[dict[str, Any]]]:
+        """What was chosen, by model, the last last; databases of users have no constructor."""
+        known: dict[str, list[dict[str, Any]]] = vars(self).setdefault("_chosen", {})
+        return known
+
     def merge(self, other: Database) -> int:
-        """Add the records of another database that are not there yet; how many these were."""
+        """Add the records of another database that are not there yet, and what it chose for models;
+        how many records these were.
+        """
+        for model, every in other._models().items():
+            for each in every:
+                if each not in self._models().get(model, []):
+                    self.commit_choices(model, each["choices"], each["target"])
         known = {_identity(record) for record in self.get_all_tuning_records()}
         added = 0
         for record in other.get_all_tuning_records():
@@ -426,12 +467,12 @@ class JSONDatabase(Database):
     written stays, whenever the process is killed. Processes may share it: each sees what the others
     add.
 
-    path_workload       lines ``[key, module]``
+    path_workload       lines ``[key, module]``, and ``[key of a model, what was chosen for it]``
     path_tuning_record  lines ``[key of the workload, [trace, seconds, target, arguments], about]``;
                         it may be the same file
     work_dir            a folder for both, as `database_workload.json` and
                         `database_tuning_record.json`, instead of the two paths
-    allow_missing       whether the files may be new
+    allow_missing       whether files that are not there are made
 
     A record is read when it is asked for, so that opening is quick. Lines that cannot be read are
     left out with a warning that counts them. What the disk has no room for is kept, with a warning,
@@ -461,6 +502,7 @@ class JSONDatabase(Database):
                 if not allow_missing:
                     raise LoadError(f"JSONDatabase: there is no file {path}")
                 pathlib.Path(path).parent.mkdir(parents=True, exist_ok=True)
+                pathlib.Path(path).touch()
         self._is_one_file = self.path_workload == self.path_tuning_record
         self._workload_file = LineFile(self.path_workload)
         self._record_file = LineFile(self.path_tuning_record)
@@ -486,7 +528,12 @@ class JSONDatabase(Database):
                 if self._is_one_file and _HEAD.match(text):
                     continue
                 try:
-                    workload = Workload.from_json(json.loads(text))
+                    saved = json.loads(text)
+                    match saved:
+                        case [str(model), {"choices": {}, "target": None | {}}]:
+                            super()._models().setdefault(model, []).append(saved[1])
+                            continue
+                    workload = Workload.from_json(saved)
                     self._workloads.setdefault(workload.key, workload)
                 except (ValueError, RecursionError) as error:
                     wrong.append(f"at byte {place}: {str(error)[:100]}")
@@ -545,11 +592,19 @@ class JSONDatabase(Database):
         """Add a record, with the machine, the versions and the date if it does not say them."""
         _check_record(record)
         self._written(record.workload)
-        record.about = {**_circumstances(record.target), **record.about}
+        record.about = {**circumstances(record.target), **record.about}
         self._unwritten.append(record)
         saved = [record.workload.key, record.as_json(), record.about]
         if self._workload_file.flush() and self._record_file.append(saved):
             self._unwritten.clear()
+
+    def commit_choices(self, model: str, choices: Mapping[str, Any], target: Any = None) -> None:
+        own = None if target is None else _saved(Target(target))
+        self._workload_file.append([model, {"choices": dict(choices), "target": own}])
+
+    def _models(self) -> dict[str, list[dict[str, Any]]]:
+        self._look()
+        return super()._models()
 
     def get_all_tuning_records(self) -> list[TuningRecord]:
         self._look()
@@ -588,7 +643,7 @@ def _left_out(path: str, wrong: list[str]) -> None:
         )
 
 
-def _circumstances(target: Target | None) -> dict[str, Any]:
+def circumstances(target: Target | None) -> dict[str, Any]:
     """Where and when: what a record says of itself."""
     return {
         "machine": machine_of(target or Target("llvm")).cpu,
@@ -619,6 +674,13 @@ class UnionDatabase(Database):
         self, mod: IRModule | PrimFunc, target: Any = None, workload_name: str | None = None
     ) -> TuningRecord | None:
         return min(self._answers(mod, target), key=lambda r: r.seconds, default=None)
+
+    def _models(self) -> dict[str, list[dict[str, Any]]]:
+        every: dict[str, list[dict[str, Any]]] = {}
+        for each in reversed(self.databases):
+            for model, known in each._models().items():
+                every.setdefault(model, []).extend(known)
+        return every
 
     def _answers(self, mod: IRModule | PrimFunc, target: Any) -> Iterable[TuningRecord]:
         answers = (each.query_tuning_record(mod, target) for each in self.databases)

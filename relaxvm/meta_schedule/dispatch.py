@@ -11,7 +11,7 @@ from ..base import LoadError, submodules
 from ..ir import IRModule
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule
-from ..tir.schedule.rules import SOURCES
+from ..tir.schedule.plans import SOURCES
 from .database import Database, JSONDatabase, TuningRecord
 
 # A folder of databases, one folder each, that comes with the package. Nothing is ever downloaded.

@@ -18,6 +18,7 @@ from ..base import submodules
 from ..ir import Add, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, Sub, Var, descend, walk
 from ..tir import (
     BlockRealize,
+    Buffer,
     BufferLoad,
     BufferStore,
     For,
@@ -38,6 +39,27 @@ NAMES = (
     "bytes in all",
 )
 """What the numbers of a row are."""
+BUFFER_NAMES = ("is stored", "bytes in all", "bytes in 1 loop", "step of 1 loop", "times read")
+"""What the numbers are that a row has of each buffer, where it tells of buffers."""
+
+
+class Detail(NamedTuple):
+    """What a row tells besides `NAMES`.
+
+    buffers     of how many buffers, those of which most is touched first (`BUFFER_NAMES` of each)
+    intensity   at how many depths of loops, from the innermost on, it tells how much arithmetic
+                there is for a byte that is touched
+    line_bytes  that memory is touched by
+    """
+
+    buffers: int = 0
+    intensity: int = 0
+    line_bytes: int = 64
+
+    @property
+    def width(self) -> int:
+        """Numbers in a row."""
+        return len(NAMES) + self.buffers * len(BUFFER_NAMES) + self.intensity
 
 
 class _Place(NamedTuple):
@@ -45,24 +67,24 @@ class _Place(NamedTuple):
     bindings: tuple[tuple[Var, Any], ...]
 
 
-def features_of_stores(fn: PrimFunc) -> np.ndarray[Any, Any]:
-    """One row (see `NAMES`) for each store of a scheduled function, float64."""
+def features_of_stores(fn: PrimFunc, detail: Detail = Detail()) -> np.ndarray[Any, Any]:
+    """One row (see `NAMES` and `Detail`) for each store of a scheduled function, float64."""
     try:
-        rows = [_row(store, place) for store, place in _stores(fn)]
+        rows = [_row(store, place, detail) for store, place in _stores(fn)]
     except RecursionError:
         rows = []  # an index deeper than any that comes from loops
-    return np.array(rows, "float64").reshape(len(rows), len(NAMES))
+    return np.array(rows, "float64").reshape(len(rows), detail.width)
 
 
-def features_of(fn: PrimFunc) -> np.ndarray[Any, Any]:
-    """The same numbers for a whole function: sums over all stores, then the rows of those that run
+def of_whole(rows: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """The rows of a whole function as one: sums over all stores, then the rows of those that run
     most often.
     """
-    rows = features_of_stores(fn)
     rows = rows[np.argsort(-rows[:, 0], kind="stable")]
-    whole = np.log2(np.exp2(rows).sum(axis=0) + 1.0) if len(rows) else np.zeros(len(NAMES))
-    shown = np.zeros((_STORES, len(NAMES)))
+    shown = np.zeros((_STORES, rows.shape[1]))
     shown[: len(rows)] = rows[:_STORES]
+    # log2(1 + sum of 2 ** x), whatever x is.
+    whole = np.logaddexp2.reduce(rows, axis=0, initial=0.0)
     return np.concatenate([whole, shown.ravel()])
 
 
@@ -81,7 +103,7 @@ def _stores(fn: PrimFunc) -> Iterator[tuple[BufferStore, _Place]]:
     return ((s, place) for s, place in descend(start, below) if isinstance(s, BufferStore))
 
 
-def _row(store: BufferStore, place: _Place) -> list[float]:
+def _row(store: BufferStore, place: _Place, detail: Detail) -> list[float]:
     extents = [
         int(f.extent.value) if isinstance(f.extent, IntImm) else _SYMBOL for f in place.loops
     ]
@@ -93,23 +115,47 @@ def _row(store: BufferStore, place: _Place) -> list[float]:
     nodes = list(walk(store.value))
     loads = [n for n in nodes if isinstance(n, BufferLoad)]
     accesses: list[BufferLoad | BufferStore] = [store, *loads]
-    ends = [_Index(access, place) for access in accesses]
+    ends = [_Index(access, place, detail.line_bytes) for access in accesses]
     jumps = [end.steps[-1] for end in ends] if place.loops else []
     row: list[float] = [steps, len(nodes) - len(loads), len(loads), *kinds.values()]
     row += [extents[-1] if extents else 1]
     row += [sum(abs(j) == 1 for j in jumps), sum(j == 0 for j in jumps)]
     row += [sum(abs(j) > 1 for j in jumps), store.buffer.scope() not in ("", "global")]
-    for depth in (1, 2, 3, 5, len(extents)):
-        first = max(0, len(extents) - depth)
-        row.append(sum(end.touched(extents, first) for end in ends))
+    depths = len(extents)
+    for depth in (1, 2, 3, 5, depths):
+        row.append(sum(end.touched(extents, max(0, depths - depth)) for end in ends))
+    row += [number for of_one in _of_buffers(ends, extents, detail) for number in of_one]
+    for k in range(1, detail.intensity + 1):
+        first = depths - math.ceil(depths * k / detail.intensity)
+        touched = sum(end.touched(extents, first) for end in ends)
+        row.append(math.prod(extents[first:]) * (len(nodes) - len(loads)) / touched)
     return [math.log2(1.0 + float(n)) for n in row]
+
+
+def _of_buffers(ends: list[_Index], extents: list[int], detail: Detail) -> list[list[float]]:
+    by_buffer: dict[Buffer, list[_Index]] = {}
+    for end in ends:
+        by_buffer.setdefault(end.access.buffer, []).append(end)
+    rows = [
+        [
+            any(isinstance(e.access, BufferStore) for e in of_one),
+            max(e.touched(extents, 0) for e in of_one),
+            max(e.touched(extents, max(0, len(extents) - 1)) for e in of_one),
+            max((abs(e.steps[-1]) for e in of_one if e.steps), default=0),
+            len(of_one),
+        ]
+        for of_one in by_buffer.values()
+    ]
+    rows.sort(key=lambda row: -row[1])
+    rows += [[0.0] * len(BUFFER_NAMES)] * max(0, detail.buffers - len(rows))
+    return rows[: detail.buffers]
 
 
 class _Index:
     """Where an access is, as a function of the loops around it."""
 
-    def __init__(self, access: BufferLoad | BufferStore, place: _Place) -> None:
-        self._access, self._place = access, place
+    def __init__(self, access: BufferLoad | BufferStore, place: _Place, line: int) -> None:
+        self.access, self._place, self._line = access, place, line
         shape = [int(n.value) if isinstance(n, IntImm) else _SYMBOL for n in access.buffer.shape]
         self._strides = [math.prod(shape[k + 1 :]) for k in range(len(shape))]
         self._bytes = max(1, access.buffer.dtype.bits // 8)
@@ -125,19 +171,18 @@ class _Index:
         for var, value in self._place.bindings:
             env[var] = _value(value, env)
         return sum(
-            stride * _value(index, env)
-            for stride, index in zip(self._strides, self._access.indices)
+            stride * _value(index, env) for stride, index in zip(self._strides, self.access.indices)
         )
 
     def touched(self, extents: list[int], first: int) -> float:
-        """Bytes of lines of 64 that are read by the loops from `first` on, at most."""
+        """Bytes of lines that are touched by the loops from `first` on, at most."""
         count, dense = 1, False
         for k in range(first, len(extents)):
             step = self.steps[k]
             if step:
                 count *= extents[k]
-                dense |= abs(step) * self._bytes < 64
-        return min(count, self._size) * (self._bytes if dense else 64)
+                dense |= abs(step) * self._bytes < self._line
+        return min(count, self._size) * (self._bytes if dense else self._line)
 
 
 _OPERATIONS: dict[type, Callable[[int, int], int]] = {

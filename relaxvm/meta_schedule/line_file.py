@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from ..base import submodules
+from .interrupts import held
 
 try:
     import fcntl as _fcntl
@@ -70,6 +71,10 @@ class LineFile:
         """Write what waits, in one piece or not at all."""
         if not self._waiting:
             return True
+        with held():
+            return self._flush()
+
+    def _flush(self) -> bool:
         try:
             with self._locked() as fd:
                 size = _cut(fd)
@@ -85,7 +90,7 @@ class LineFile:
             warnings.warn(
                 f"{self.path} cannot be written ({error}): {len(self._waiting)} lines wait",
                 RuntimeWarning,
-                stacklevel=4,
+                stacklevel=5,
             )
             return False
         self._waiting.clear()

@@ -29,16 +29,18 @@ from ..runtime import write_atomically
 from ..target import Target, default_schedule
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule, Trace, apply_plan
-from ..tir.schedule.rules import SCHEDULED, Plan
-from .arg_info import TensorInfo, entry_of
+from ..tir.schedule.plans import SCHEDULED, Plan, root_of
+from .arg_info import ArgInfo, entry_of
 from .arguments import argument_specs, sameness
 from .builder import Builder, BuilderInput, LocalBuilder, plain_context
 from .database import key_of
+from .derived import asked
 from .profiler import Profiler
 from .runner import EvaluatorConfig, LocalRunner, Runner, RunnerInput
+from .sizes import Sized
 
 # A sample or five of 4 ms: enough to rank candidates, whose best are compared in pairs.
-_QUICK = EvaluatorConfig(number=1, repeat=5, min_repeat_ms=4)
+QUICK = EvaluatorConfig(number=1, repeat=5, min_repeat_ms=4)
 # What takes so many times the best needs no second sample.
 _ENOUGH = 1.5
 # How many candidates are built, for each process that builds, before they are measured.
@@ -70,9 +72,9 @@ class Measured:
     """What became of a candidate.
 
     seconds        of a call: the median of `samples`; None if it was refused
-    noise          how much slower than in calm a reference kernel was meanwhile: 1.0 is undisturbed
-    calm           whether `samples` are as they were taken; else what the reference kernel lost was
-                   taken off
+    noise          how much slower than in calm a reference kernel was meanwhile, at least: 1.0 is
+                   undisturbed
+    calm           whether `samples` are those that nobody disturbed; else the lowest of all
     build_seconds  that building took, `run_seconds` checking and timing
     fn             the loop function that was built, if there was one
     schedule       the schedule that it came from, if it came from one
@@ -146,7 +148,8 @@ def _heads(n: int, least: int) -> float:
 class Measurer:
     """Measures candidates for one kernel. Use it in a `with`, or `close` it.
 
-    mod          a PrimFunc, or a module with one, of constant sizes; not scheduled
+    mod          a PrimFunc, or a module with one, not scheduled; of constant sizes and
+                 without scalars, or `one` says with which it is measured
     target       what candidates are built for: this machine, or less than it has
     work_dir     where programs are written that show wrong results (None: nowhere)
     num_threads  most threads of a parallel loop
@@ -168,12 +171,14 @@ class Measurer:
         num_threads: int = 1,
         builder: Builder | None = None,
         runner: Runner | None = None,
-        evaluator: EvaluatorConfig = _QUICK,
+        evaluator: EvaluatorConfig = QUICK,
         timeout_sec: float = 10.0,
         memory_bytes: int | None = None,
         seed: int = 0,
+        one: Sized | None = None,
     ) -> None:
         self.fn = entry_of(mod)
+        self._one = Sized(self.fn) if one is None else one
         self.target = Target.or_current(target)
         self.work_dir = None if work_dir is None else pathlib.Path(work_dir)
         self._context = plain_context()
@@ -190,12 +195,26 @@ class Measurer:
         self.counts: collections.Counter[str] = collections.Counter()
         self.seconds_spent = 0.0
         self._seed = seed
+        # What the default schedule computes, as the runner takes it.
+        self._task: dict[str, Any] = {}
         try:
-            self._specs = argument_specs(self.fn)
+            if self._one.scalars and not isinstance(self._runner, LocalRunner):
+                raise ScheduleError(
+                    f"kernels with scalars are measured by a LocalRunner: a "
+                    f"{type(self._runner).__name__} is told of tensors only"
+                )
+            self._specs = argument_specs(self.fn, self._one)
             self.default = self._first()
         except BaseException:
             self.close()
             raise
+
+    def resized(self, one: Sized) -> Measurer:
+        """Another one of the same function, at other sizes of its symbols."""
+        return Measurer(
+            self.fn, self.target, work_dir=self.work_dir, builder=self._builder,
+            runner=self._runner, seed=self._seed, one=one,
+        )  # fmt: skip
 
     # -- candidates --------------------------------------------------------------------------------
 
@@ -300,7 +319,8 @@ class Measurer:
             answer = self._builder.build_one(mod, self.target, self._context)
             if "kind" in answer or isinstance(self._runner, LocalRunner):
                 return answer
-        (result,) = self._builder.build([BuilderInput(mod, self.target)])
+        with asked(self._builder, "build"):
+            (result,) = self._builder.build([BuilderInput(mod, self.target)])
         if result.artifact_path is None or result.error_msg:
             return {"kind": "build", "reason": str(result.error_msg), "spent": 0.0}
         answer = {"path": result.artifact_path, "spent": 0.0}
@@ -318,6 +338,7 @@ class Measurer:
         begun = time.perf_counter()
         if isinstance(self._runner, LocalRunner):
             answer = self._runner.ask(
+                self._task,
                 {
                     "do": "run",
                     "module": built["module"],
@@ -344,9 +365,10 @@ class Measurer:
 
     def _ran(self, path: str) -> dict[str, Any]:
         """By a runner of the user's."""
-        infos = [TensorInfo(dtype, tuple(shape)) for dtype, shape, _, _ in self._specs]
-        (future,) = self._runner.run([RunnerInput(path, "cpu", infos)])
-        result = future.result()
+        infos = ArgInfo.from_prim_func(self._one.fn)
+        with asked(self._runner, "run"):
+            (future,) = self._runner.run([RunnerInput(path, "cpu", infos)])
+            result = future.result()
         times = [float(s) for s in result.run_secs or ()]
         if not times or not all(math.isfinite(s) and s >= 0 for s in times):
             return {"kind": "error", "reason": str(result.error_msg or "no seconds")}
@@ -417,15 +439,15 @@ if __name__ == "__main__":
         measured = Measured(None, fn=fn)
         if "kind" not in built:
             if isinstance(self._runner, LocalRunner):
-                exact, bound = sameness(self.fn)
-                task = {
+                exact, bound = sameness(self._one.fn)
+                self._task = {
                     "module": built["module"],
                     "args": self._specs,
                     "exact": exact,
                     "bound": bound,
                     "seed": self._seed,
                 }
-                built = self._runner.set_task(task) | built
+                built = self._runner.prepare(self._task) | built
             measured = self._timed(measured, built)
         if measured.seconds is None:
             reason = measured.refusal or built.get("reason")
@@ -474,7 +496,7 @@ if __name__ == "__main__":
             **self._runner.evaluator_config.as_request(),
             "min_repeat_ms": 1,
         }
-        answer = self._runner.ask(request, seconds + 2 * self._runner.timeout_sec)
+        answer = self._runner.ask(self._task, request, seconds + 2 * self._runner.timeout_sec)
         if "kind" in answer:
             reason = f"{answer['kind']}: {answer['reason']}"
             raise ScheduleError(f"beats: a candidate is refused: {reason}")
@@ -518,7 +540,7 @@ if __name__ == "__main__":
 def _apply_somewhere(schedule: Schedule, plan: Plan) -> None:
     """Apply a plan to the first block that it fits."""
     reasons = []
-    for block in schedule.get_child_blocks(schedule.get_block("root")):
+    for block in schedule.get_child_blocks(root_of(schedule)):
         try:
             apply_plan(schedule, block, plan)
             return

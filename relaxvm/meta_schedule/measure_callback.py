@@ -13,8 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..base import ScheduleError, submodules
+from ..ir import IRModule
 from .builder import BuilderResult
 from .database import TuningRecord
+from .derived import asked
 from .runner import RunnerResult
 
 
@@ -31,8 +33,8 @@ class MeasureCallback:
     ) -> None:
         """Called with a batch, whose three lists are of one length.
 
-        task_scheduler  with `database`, `cost_model` and `tasks[task_id]`, which has a context
-                        `ctx` of `mod` and `target`
+        task_scheduler  with `database_`, `cost_model_` and `tasks_[task_id]`, whose `ctx` is its
+                        `TuneContext`
         """
         raise NotImplementedError(f"{type(self).__name__} does not say what it does")
 
@@ -63,11 +65,11 @@ class AddToDatabase(MeasureCallback):
         builder_results: Sequence[BuilderResult],
         runner_results: Sequence[RunnerResult],
     ) -> None:
-        database = task_scheduler.database
+        database = task_scheduler.database_
         if database is None:
             return
-        ctx = task_scheduler.tasks[task_id].ctx
-        workload = database.commit_workload(ctx.mod)
+        ctx = task_scheduler.tasks_[task_id].ctx
+        workload = database.commit_workload(IRModule({"main": ctx.space.fn}))
         for candidate, result in zip(measure_candidates, runner_results):
             database.commit_tuning_record(
                 TuningRecord.of(
@@ -108,13 +110,16 @@ class UpdateCostModel(MeasureCallback):
         builder_results: Sequence[BuilderResult],
         runner_results: Sequence[RunnerResult],
     ) -> None:
-        if task_scheduler.cost_model is None:
+        if task_scheduler.cost_model_ is None:
             return
         rows = zip(measure_candidates, builder_results, runner_results)
         built = [(c, r) for c, b, r in rows if b.error_msg is None]
         if built:
             candidates, results = (list(column) for column in zip(*built))
-            task_scheduler.cost_model.update(task_scheduler.tasks[task_id].ctx, candidates, results)
+            with asked(task_scheduler.cost_model_, "update"):
+                task_scheduler.cost_model_.update(
+                    task_scheduler.tasks_[task_id].ctx, candidates, results
+                )
 
 
 _KINDS: dict[str, type[MeasureCallback]] = {

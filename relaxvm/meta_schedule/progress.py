@@ -1,5 +1,5 @@
-"""What a person sees of tuning while it runs: a table that changes where `rich` is installed and a
-terminal reads, else a line for each kernel now and then.
+"""What a person sees of tuning while it runs: a table that changes in a notebook, and where `rich`
+is installed and a terminal reads; else a line for each kernel now and then.
 """
 
 from __future__ import annotations
@@ -7,9 +7,10 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
-from .tuning import HEADS, Task, row_of
+from ..base import ScheduleError, notebook
+from .tasks import HEADS, Task, row_of
 
 _EVERY_SECONDS = 5.0
 
@@ -28,11 +29,15 @@ class Progress:
         self._write = write or (lambda line: print(line, file=sys.stderr))
         self._tasks: dict[str, Task] = {}
         self._told = self._begun
-        self._live: Any = _live_table() if write is None else None
+        self._live: _Live | None = _live_table() if write is None else None
 
     @staticmethod
     def chosen(listener: Any) -> Progress | _Given:
         """What a user asked for: a listener, False for none, None for a `Progress`."""
+        if listener and not callable(listener):
+            raise ScheduleError(
+                f"tune: listener: wanted a function, False or None, got {listener!r}"
+            )
         return Progress() if listener is None else _Given(listener or _silent)
 
     def __enter__(self) -> Progress:
@@ -66,15 +71,9 @@ class Progress:
         return f"{spent:4.0f}{left} s, {tried / max(spent, 1e-9):.1f} trials/s"
 
     def _show(self) -> None:
-        from rich.table import Table
-
-        table = Table(title=self._left(), title_justify="left")
-        for k, head in enumerate(HEADS):
-            table.add_column(head, justify="left" if k in (0, 7) else "right")
-        shown = sorted(self._tasks.values(), key=lambda t: -t.share)[:30]
-        for task in shown:
-            table.add_row(*row_of(task))
-        self._live.update(table, refresh=True)
+        if self._live is not None:
+            shown = sorted(self._tasks.values(), key=lambda t: -t.share)[:30]
+            self._live.update(self._left(), [HEADS, *map(row_of, shown)])
 
 
 class _Given:
@@ -106,11 +105,60 @@ def line_of(task: Task) -> str:
     )
 
 
-def _live_table() -> Any:
+class _Live(Protocol):
+    """A table that changes."""
+
+    def start(self) -> object: ...
+
+    def update(self, title: str, rows: list[tuple[str, ...]]) -> object: ...
+
+    def stop(self) -> object: ...
+
+
+# Columns of words; all others are numbers.
+_WORDS = (0, 7)
+
+
+class _OnTerminal:
+    def __init__(self, live: Any) -> None:
+        self._live = live
+        self.start, self.stop = live.start, live.stop
+
+    def update(self, title: str, rows: list[tuple[str, ...]]) -> None:
+        from rich.table import Table
+
+        table = Table(title=title, title_justify="left")
+        for k, head in enumerate(rows[0]):
+            table.add_column(head, justify="left" if k in _WORDS else "right")
+        for row in rows[1:]:
+            table.add_row(*row)
+        self._live.update(table, refresh=True)
+
+
+class _InNotebook:
+    def __init__(self) -> None:
+        self._shown = notebook.Shown()
+
+    def start(self) -> None:
+        pass
+
+    def update(self, title: str, rows: list[tuple[str, ...]]) -> None:
+        lines = ["  ".join(row) for row in rows]
+        self._shown.show(notebook.table_page(title, rows, _WORDS), "\n".join([title, *lines]))
+
+    def stop(self) -> None:
+        pass
+
+
+def _live_table() -> _Live | None:
+    if notebook.is_notebook():
+        return _InNotebook()
     try:
         from rich.console import Console
         from rich.live import Live
     except ImportError:
         return None
     console = Console(stderr=True)
-    return Live(console=console, auto_refresh=False) if console.is_terminal else None
+    if not console.is_terminal:
+        return None
+    return _OnTerminal(Live(console=console, auto_refresh=False))

@@ -11,24 +11,26 @@ import contextlib
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from typing import Any, Protocol
 
 from ..base import CpuModel, ScheduleError, submodules
 from ..ir import IRModule
 from ..target import cpu_model
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule
-from ..tir.schedule.rules import (
+from ..tir.schedule.plans import (
     PLANNERS,
     Picks,
     Plan,
     View,
     plan_from_json,
     plans_for,
+    root_of,
     scheduled_by,
 )
 from ..tir.transform import with_index_dtype
 from .arg_info import entry_of
+from .candidate import MeasureCandidate
 from .database import key_of
 
 # Drawn plans stand so far ahead in the order of predicted costs, on average.
@@ -91,16 +93,55 @@ def point_from_json(data: Any) -> Point:
     raise ScheduleError("a point is saved as a map: plans, without, inside, caches, vectors, alone")
 
 
-class Candidate(NamedTuple):
-    """A point, the schedule it gives, and a text that is the same for equal schedules."""
+class Candidate(MeasureCandidate):
+    """A point, and the schedule it gives."""
 
-    point: Point
-    schedule: Schedule
-    key: str
+    def __init__(self, point: Any, schedule: Schedule) -> None:
+        super().__init__(schedule)
+        self.point, self.schedule = point, schedule
+
+
+class DesignSpace(Protocol):
+    """What a search asks. A point is what is decided, as data with `as_json`. What gives a
+    candidate raises ScheduleError or TIRError where decisions do not go together; others may.
+
+    fn       the function as all candidates begin
+    refused  what refused candidates, and how many
+    """
+
+    fn: PrimFunc
+
+    @property
+    def refused(self) -> Mapping[str, int]: ...
+
+    def default(self) -> Candidate:
+        """Where nothing is decided: the default schedule, or the function as it is written."""
+
+    def candidate(self, point: Any) -> Candidate:
+        """The schedule of a point."""
+
+    def draw(self, rng: random.Random) -> Candidate:
+        """Any point."""
+
+    def near(self, point: Any, rng: random.Random) -> Candidate:
+        """A point that differs from another in one decision or few."""
+
+    def between(self, a: Any, b: Any, rng: random.Random) -> Candidate:
+        """A point with some decisions of one, the others of another."""
+
+    def point_from_json(self, data: Any) -> Any:
+        """What a point's `as_json` gave. Raises ScheduleError for what is no point of it."""
+
+
+def no_candidate(name: str, space: DesignSpace) -> ScheduleError:
+    """The error of a kernel of whose space nothing was valid."""
+    refused = sorted(space.refused.items(), key=lambda pair: -pair[1])
+    told = ", ".join(f"{why} refused {times}" for why, times in refused)
+    return ScheduleError(f"{name}: no candidate is left: {told}")
 
 
 class Space:
-    """The schedules of a loop function on a target.
+    """The schedules of a loop function on a target: a `DesignSpace` of `Point`s.
 
     mod     a loop function, or a module of one
     target  as for `relaxvm.build`
@@ -114,6 +155,9 @@ class Space:
         self._start = Schedule(IRModule({"main": self.fn}), error_render_level="fast")
         self._plans: dict[Any, Sequence[Plan]] = {}
         self._rules: dict[str, None] = {}
+        self.refused: dict[str, int] = {}
+
+    point_from_json = staticmethod(point_from_json)
 
     def candidate(self, point: Point) -> Candidate:
         """The schedule of a point. What of it fits no block is as in the default schedule."""
@@ -162,7 +206,7 @@ class Space:
 
     def plans(self, view: View, cpu: CpuModel) -> Sequence[Plan]:
         """Plans for a block, the cheapest as predicted first."""
-        key = (view.block.name_hint, cpu.l2_bytes, cpu.vector_bits, str(view.sch.trace)[-4000:])
+        key = (view.block.name_hint, cpu, key_of(view.sch.state.fn))
         if key not in self._plans:
             self._plans[key] = [c.plan for c in plans_for(view.sch, view.rv, cpu)]
         return self._plans[key]
@@ -170,9 +214,7 @@ class Space:
     def _decided(self, picks: _Follows) -> Candidate:
         sch = scheduled_by(self._start.copy(), picks.cpu, picks=picks)
         self._rules.update(picks.asked)
-        (fn,) = sch.mod.functions.values()
-        assert isinstance(fn, PrimFunc)
-        return Candidate(picks.point, sch, key_of(fn))
+        return Candidate(picks.point, sch)
 
 
 class _Follows(Picks):
@@ -236,7 +278,7 @@ class _Draws(_Follows):
         return self.rng.choice(plans) if plans else None
 
     def move(self, sch: Schedule) -> None:
-        for block in sch.get_child_blocks(sch.get_block("root")):
+        for block in sch.get_child_blocks(root_of(sch)):
             name = sch.get(block).name_hint
             if name not in self.point.inside and self.rng.random() < 0.2:
                 loops = _loops_of_reader(sch, block)

@@ -1,4 +1,4 @@
-"""TVM's ways to tune a loop function: `tune_tir`, with a config or with keywords, and
+"""TVM's ways to tune a loop function: `tune_tir`, with a config or with keywords, `tune_te`, and
 `compile_tir`.
 """
 
@@ -7,21 +7,24 @@ from __future__ import annotations
 import logging
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ..base import ScheduleError, submodules
 from ..ir import IRModule
 from ..target import Target
+from ..te import Tensor, create_prim_func
 from ..tir import PrimFunc
 from ..tir.schedule import Schedule
-from ..tir.schedule.rules import as_tuned
+from ..tir.schedule.plans import as_tuned
 from ..tir.transform import with_index_dtype
 from .arg_info import entry_of
-from .database import Database, JSONDatabase, key_of
+from .database import Database, key_of
 from .progress import Progress
 from .space import Space
-from .tuning import Task, tune_kernels
+from .tasks import INTERRUPTED, Task
+from .tuning import Parts, tune_kernels
 
 _logger = logging.getLogger("relaxvm.meta_schedule")
 
@@ -34,6 +37,7 @@ class TuneConfig:
     num_trials_per_iter   in one round
     max_trials_per_task   of each kernel; None: as many as of all
     max_seconds           ends earlier, if they pass
+    strategy              "evolutionary", "replay-trace", "replay-func"
     """
 
     max_trials_global: int = 64
@@ -65,8 +69,8 @@ class TunedTIR(Schedule):
 def tune_tir(
     mod: IRModule | PrimFunc,
     target: Any = None,
-    config: TuneConfig | None = None,
-    work_dir: str | os.PathLike[str] | None = None,
+    config: TuneConfig | str | os.PathLike[str] | None = None,
+    work_dir: str | os.PathLike[str] | int | None = None,
     max_trials_global: int | None = None,
     *,
     task_name: str = "main",
@@ -74,48 +78,65 @@ def tune_tir(
     num_trials_per_iter: int | None = None,
     max_seconds: float | None = None,
     database: Database | str | None = None,
+    module_equality: str = "structural",
     seed: int | None = None,
-    num_tuning_cores: int | str | None = None,
     listener: Any = None,
+    **parts: Any,
 ) -> TunedTIR:
     """Find a faster schedule for a loop function.
 
-    mod          a PrimFunc, or a module of one
-    target       "llvm -num-cores=2", a `Target`, or None
-    config       a `TuneConfig`; or its fields as keywords, as newer TVM has them
-    work_dir     keeps records and what was tried; tuning goes on with what is there
-    database     takes the records ("json": the one in `work_dir`)
-    max_seconds  ends the search, if the trials do not
-    seed         of the search
+    mod              a PrimFunc, or a module of one
+    target           "llvm -num-cores=2", a `Target`, or None
+    config           a `TuneConfig`; or its fields as keywords, as newer TVM has them, whose
+                     positional arguments are mod, target, work_dir and max_trials_global
+    work_dir         keeps records and what was tried; tuning goes on with what is there
+    database         takes the records ("json": the one in `work_dir`; "memory")
+    module_equality  of a database that is made here
+    max_seconds      ends the search, if the trials do not
+    seed             of the search
+    listener         as of `relaxvm.tune`; False: nothing is shown
+    parts            fields of `Parts`: builder, runner, cost_model, measure_callbacks,
+                     task_scheduler, space, strategy, special_space, num_tuning_cores
 
     Returns what serves as a `Schedule` and as a database: `.mod`, `.trace`, `.query_schedule(...)`.
     Where nothing surely faster was found, `.mod` has the default schedule and there is no record.
-    Raises ScheduleError for a function that cannot be measured, with the reason.
+    Raises ScheduleError for a function that cannot be measured, with the reason, and DerivedError
+    for what a user's part raised, after the best so far was kept.
     """
-    limits = config or TuneConfig()
+    if isinstance(config, (str, os.PathLike)):
+        config, work_dir, max_trials_global = None, config, work_dir or max_trials_global
+    limits = TuneConfig() if config is None else config
+    if not isinstance(limits, TuneConfig):
+        raise ScheduleError(f"tune_tir: config: wanted a TuneConfig, got {config!r}")
+    if isinstance(work_dir, int):
+        raise ScheduleError(f"tune_tir: work_dir: wanted a folder, got {work_dir!r}")
     most = limits.max_trials_global if max_trials_global is None else max_trials_global
     of_task = limits.max_trials_per_task if max_trials_per_task is None else max_trials_per_task
     size = limits.num_trials_per_iter if num_trials_per_iter is None else num_trials_per_iter
     seconds = limits.max_seconds if max_seconds is None else max_seconds
     fn = entry_of(mod)
-    kept = database if isinstance(database, Database) else None
-    if database == "json":
-        if work_dir is None:
-            raise ScheduleError("tune_tir: database='json': wanted a work_dir")
-        kept = JSONDatabase(work_dir=work_dir)
-    elif isinstance(database, str):
-        kept = Database.create(database)
     task = Task(task_name, fn, 1.0, names=[task_name])
     with Progress.chosen(listener) as tell:
         tuned = tune_kernels(
             [task], seconds, target=target, work_dir=work_dir, max_trials=most,
-            max_trials_per_task=of_task, round_trials=size, seed=seed or 0, database=kept,
-            listener=tell,
+            max_trials_per_task=of_task, round_trials=size, seed=seed or 0, database=database,
+            module_equality=module_equality, listener=tell,
+            parts=Parts(**{"strategy": limits.strategy, **parts}),
         )  # fmt: skip
-    if task.default_seconds is None:
+    is_reached = task.default_seconds is not None or tuned.ended == INTERRUPTED
+    if task.is_failed or not is_reached:
         raise ScheduleError(f"tune_tir: {task_name}: {task.state}")
     _logger.info("%s", tuned)
     return _answer(tuned.database, fn, target)
+
+
+def tune_te(tensors: Sequence[Tensor], target: Any = None, *args: Any, **options: Any) -> TunedTIR:
+    """Find a faster schedule for a formula: `tune_tir` of `te.create_prim_func(tensors)`, of which
+    the further arguments are.
+
+    tensors  arguments and results, as for `te.create_prim_func`
+    """
+    return tune_tir(create_prim_func(list(tensors)), target, *args, **options)
 
 
 def compile_tir(

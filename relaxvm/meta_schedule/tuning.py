@@ -13,153 +13,222 @@ candidate zero, and stays unless another is faster in a comparison by turns.
 from __future__ import annotations
 
 import contextlib
-import json
+import functools
 import math
 import os
 import pathlib
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from ..base import LoadError, RelaxvmError, ScheduleError, TIRError, submodules
-from ..ir import IntImm, IRModule
-from ..runtime import machine_roof
+from ..base import ScheduleError, submodules
+from ..ir import IRModule
 from ..target import Target, cpu_model
-from ..tir import PrimFunc
-from ..tir.analysis import estimate_tir_flops
-from ..tir.schedule.rules import as_tuned, is_scheduled
-from .arg_info import ArgInfo
-from .builder import LocalBuilder
-from .database import Database, JSONDatabase, MemoryDatabase, TuningRecord, key_of
-from .measure import Comparison, Measured, Measurer
-from .runner import EvaluatorConfig, LocalRunner
-from .search import Search
-from .space import Candidate, Point, Space, point_from_json
+from .builder import Builder, plain_context
+from .cost_model import CostModel, XGBModel
+from .database import Database, JSONDatabase, MemoryDatabase
+from .engine import NO_END, Engine, Trials
+from .fleet import FleetEngine
+from .interrupts import heard, interrupts
+from .measure import QUICK, Measurer
+from .measure_callback import MeasureCallback, UpdateCostModel
+from .priors import priors
+from .ray_fleet import RayFleet
+from .runner import LocalRunner, RayRunner, Runner
+from .search_strategy import SearchStrategy
+from .space_generator import SpaceGenerator
+from .task_scheduler import GradientBased, TaskScheduler
+from .tasks import INTERRUPTED, Listener, Task, Tuned
+from .tune_context import TuneContext, number_of_cores
 
-# The part of the roof from which on a kernel is left alone.
-_AT_ROOF = 0.9
-# What a round is expected to win of a kernel at first, as a part of its distance to the roof; what
-# is left of that after a round that won nothing; below which it is given up.
-_HOPE, _FADES, _HOPELESS = 0.2, 0.75, 0.004
-# Candidates of a round, seconds of a final, and the part of all the time that finals may take.
-_ROUND, _FINAL_SECONDS, _FINALS = 16, 1.0, 0.15
+_ROUND = 16
 _TRIALS = "trials.jsonl"
-_NO_END = 1 << 60
 
 
-@dataclass
-class Task:
-    """A kernel that is tuned.
+_NONE = type(None)
+_KINDS: dict[str, tuple[type, ...]] = {
+    "builder": (Builder, str),
+    "runner": (Runner, str),
+    "cost_model": (CostModel, str, _NONE),
+    "measure_callbacks": (MeasureCallback, Sequence),
+    "task_scheduler": (TaskScheduler, str),
+    "strategy": (SearchStrategy, str),
+    "special_space": (Mapping, _NONE),
+    "num_tuning_cores": (int, str),
+}
+"""What the fields of `Parts` may be, but for spaces."""
 
-    share    its part of the time of all kernels in a run of the model, from 0 to 1
-    state    "waiting", "searching", "tuned", or why it keeps the default schedule
-    seconds  of the default schedule and of the fastest candidate, None until they are measured
+
+@dataclass(frozen=True)
+class Parts:
+    """What a tuning is made of; each is an object, of the user's perhaps, or the name of a kind.
+
+    builder            "local" or a `Builder`; "ray" with that runner, whose workers build
+    runner             "local", another kind of `Runner.create`, or a `Runner`. With "ray" or a
+                       `RayRunner`, each of its workers searches, builds and measures; parts of the
+                       user's are copied to them
+    cost_model         "xgb", which begins with what ships with the package (`ms.priors`), "mlp",
+                       "random", or a `CostModel`, which may be loaded with what is known already;
+                       None: candidates are chosen without one
+    measure_callbacks  "default": the cost model learns, and records are committed of what is surely
+                       faster than the default schedule; or callbacks, in whose place then `.apply`
+                       is all that happens to the candidates of a round, before the finals
+    task_scheduler     "gradient", "round-robin", or a `TaskScheduler`
+    space              a space generator, its kind ("post-order-apply"), or a function that
+                       schedules; each kernel gets a clone. None: what the default schedule could
+                       decide otherwise, and what rules for any block design
+    strategy           "evolutionary", "replay-trace", "replay-func", or a `SearchStrategy`; each
+                       kernel gets a clone
+    special_space      {name of a kernel: the space generator for it}
+    num_tuning_cores   how many processes build: a number, "physical" or "logical"
     """
 
-    name: str
-    fn: PrimFunc
-    share: float
-    state: str = "waiting"
-    default_seconds: float | None = None
-    best_seconds: float | None = None
-    trials: int = 0
-    refused: int = 0
-    roof_share: float | None = None
-    correlation: float | None = None
-    spent: float = 0.0
-    final: Comparison | None = None
-    best: Candidate | None = None
-    hope: float = _HOPE
-    names: list[str] = field(default_factory=list)
+    builder: Builder | str = "local"
+    runner: Runner | str = "local"
+    cost_model: CostModel | str | None = "xgb"
+    measure_callbacks: MeasureCallback | Sequence[MeasureCallback] | str = "default"
+    task_scheduler: TaskScheduler | str = "gradient"
+    space: Any = None
+    strategy: SearchStrategy | str = "evolutionary"
+    special_space: Mapping[str, Any] | None = None
+    num_tuning_cores: int | str = "physical"
 
-    @property
-    def speedup(self) -> float:
-        """Of what was accepted over the default schedule; 1.0 if that stays."""
-        return self.final.speedup if self.final is not None and self.final.holds else 1.0
+    def __post_init__(self) -> None:
+        # What is of no kind is an error of the whole, not of a kernel.
+        for name, kinds in _KINDS.items():
+            value = getattr(self, name)
+            if not isinstance(value, kinds):
+                wanted = " or ".join(k.__name__ for k in kinds)
+                raise ScheduleError(f"tune: {name}: wanted {wanted}, got {value!r}")
+        listed = self.measure_callbacks
+        for callback in () if isinstance(listed, (str, MeasureCallback)) else listed:
+            if not isinstance(callback, MeasureCallback):
+                raise ScheduleError(
+                    f"tune: measure_callbacks: wanted MeasureCallback objects, got {callback!r}"
+                )
+        for space in (self.space, *(self.special_space or {}).values()):
+            if not (space is None or isinstance(space, (SpaceGenerator, str)) or callable(space)):
+                raise ScheduleError(
+                    "tune: wanted a space generator, its kind, or a function that schedules, got "
+                    f"{space!r}"
+                )
+        self._new_strategy()
 
-    def to_plain(self) -> dict[str, Any]:
-        """For JSON."""
-        plain = {
-            name: getattr(self, name)
-            for name in (
-                "name share state default_seconds best_seconds trials refused roof_share "
-                "correlation spent speedup"
-            ).split()
-        }
-        return {**plain, "names": self.names, "final": str(self.final or "")}
+    def _new_strategy(self) -> SearchStrategy:
+        if isinstance(self.strategy, str):
+            return SearchStrategy.create(self.strategy)
+        return self.strategy.clone()
+
+    @contextlib.contextmanager
+    def opened(self, threads: int) -> Iterator[tuple[Builder, Runner]]:
+        """Builder and runner; those that are made here are closed."""
+        with contextlib.ExitStack() as stack:
+            builder, runner = self.builder, self.runner
+            is_ray = runner == "ray" or isinstance(runner, RayRunner)
+            if builder == "ray" or is_ray:
+                if not is_ray or builder not in ("local", "ray"):
+                    raise ScheduleError(
+                        "tune: the workers of Ray build what they run: say runner='ray' (or a "
+                        "RayRunner) and leave the builder out, or neither; got "
+                        f"builder={builder!r} and runner={runner!r}"
+                    )
+                builder = "local"
+            cores = number_of_cores(self.num_tuning_cores)
+            if isinstance(builder, str):
+                builder = Builder.create(builder, max_workers=cores)
+                stack.callback(builder.close)
+            if runner == "local":
+                runner = LocalRunner(10.0, QUICK, num_threads=threads)
+                stack.callback(runner.close)
+            elif isinstance(runner, str):
+                runner = Runner.create(runner)
+                stack.callback(runner.close)
+            yield builder, runner
+
+    def model(self, seed: int) -> CostModel | None:
+        """The cost model."""
+        if self.cost_model == "xgb":
+            return XGBModel(seed=seed, prior=priors())
+        if isinstance(self.cost_model, str):
+            return CostModel.create(self.cost_model, seed=seed)
+        return self.cost_model
+
+    def callbacks(self) -> list[MeasureCallback]:
+        """The callbacks of a round."""
+        callbacks = self.measure_callbacks
+        if callbacks == "default":
+            return [UpdateCostModel()]
+        if isinstance(callbacks, str):
+            callbacks = MeasureCallback.create(callbacks)
+        return [callbacks] if isinstance(callbacks, MeasureCallback) else list(callbacks)
+
+    def scheduler(self, seed: int) -> TaskScheduler:
+        """The task scheduler."""
+        if self.task_scheduler == "gradient":
+            return GradientBased(seed=seed)
+        if isinstance(self.task_scheduler, str):
+            return TaskScheduler.create(self.task_scheduler)
+        return self.task_scheduler
+
+    def context(self, task: Task, target: Target, seed: int) -> TuneContext:
+        """How a kernel is searched."""
+        return TuneContext(
+            IRModule({"main": task.fn}),
+            target=target,
+            space_generator=_cloned((self.special_space or {}).get(task.name, self.space)),
+            search_strategy=self._new_strategy(),
+            task_name=task.name,
+            rand_state=seed,
+        )
 
 
-@dataclass
-class Tuned:
-    """What tuning found.
+@dataclass(frozen=True)
+class Setting:
+    """What an engine is made with, here or at a station."""
 
-    database  the records of what is faster than the default schedules
-    tasks     kernels, those with the largest share first
-    seconds   it took in all
-    ended     "time", "trials", "nothing more to win", "interrupted"
-    """
+    parts: Parts
+    target: Target
+    threads: int
+    folder: pathlib.Path | None
+    seed: int
+    confidence: float
+    round_trials: int
 
-    database: Database
-    tasks: list[Task]
-    seconds: float
-    ended: str
-
-    @property
-    def speedup(self) -> float:
-        """Of the whole, as far as the shares of its kernels tell."""
-        shares = sum(t.share for t in self.tasks)
-        left = sum(t.share / t.speedup for t in self.tasks) + max(0.0, 1.0 - shares)
-        return max(1.0, shares) / left if left else 1.0
-
-    def to_plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return {
-            "seconds": self.seconds,
-            "ended": self.ended,
-            "speedup": self.speedup,
-            "tasks": [t.to_plain() for t in self.tasks],
-        }
-
-    def rows(self) -> list[tuple[str, ...]]:
-        """The table of `print(tuned)`, its heads first."""
-        return [HEADS, *map(row_of, self.tasks)]
-
-    def __str__(self) -> str:
-        rows = self.rows()
-        wide = [max(map(len, column)) for column in zip(*rows)]
-        lines = [
-            "  ".join(
-                c.ljust(w) if k in (0, 7) else c.rjust(w) for k, (c, w) in enumerate(zip(r, wide))
+    def at_stations(self) -> Setting:
+        """For other processes. Raises ScheduleError for parts that have to be in this one."""
+        if self.parts.measure_callbacks != "default":
+            raise ScheduleError(
+                "tune: measure_callbacks are told of candidates, which are those of other "
+                "processes with runner='ray': leave them out, or give a listener"
             )
-            for r in rows
-        ]
-        told = f"{self.speedup:.3f}x in all, {self.seconds:.0f} s, ended by: {self.ended}"
-        return "\n".join([*(line.rstrip() for line in lines), told])
+        parts = replace(self.parts, builder="local", runner="local", task_scheduler="gradient")
+        return replace(self, parts=parts)
 
-
-HEADS = ("kernel", "share", "default us", "best us", "speedup", "trials", "refused", "state")
-"""Of the table of tasks."""
-
-
-def row_of(task: Task) -> tuple[str, ...]:
-    """A row of that table."""
-    times = (task.default_seconds, task.best_seconds)
-    return (
-        task.name,
-        f"{task.share:.1%}",
-        *("" if t is None else f"{t * 1e6:.1f}" for t in times),
-        f"{task.speedup:.3f}x",
-        str(task.trials),
-        str(task.refused),
-        task.state,
-    )
-
-
-# What happens, as it happens: ("task" | "trials" | "final" | "note", the task or None, a text).
-Listener = Callable[[str, Task | None, str], object]
+    def engine(
+        self,
+        tasks: list[Task],
+        database: Database,
+        builder: Builder,
+        runner: Runner,
+        tell: Listener,
+        trials: Any,
+        kind: Callable[..., Engine] = Engine,
+    ) -> Engine:
+        """An engine for tasks, which its scheduler knows."""
+        scheduler = self.parts.scheduler(self.seed)
+        scheduler.engine = kind(
+            tasks, scheduler, self.target, database, self.parts.model(self.seed),
+            self.parts.callbacks(),
+            context_of=lambda task: self.parts.context(task, self.target, self.seed),
+            open_measurer=lambda task: Measurer(
+                task.fn, self.target if task.ctx is None else task.ctx.target or self.target,
+                work_dir=self.folder, num_threads=self.threads, builder=builder, runner=runner,
+                one=task.sized[0],
+            ),
+            tell=tell, trials=trials, confidence=self.confidence, round_trials=self.round_trials,
+        )  # fmt: skip
+        return scheduler.engine
 
 
 def tune_kernels(
@@ -173,19 +242,28 @@ def tune_kernels(
     num_threads: int | None = None,
     confidence: float = 0.95,
     seed: int = 0,
-    database: Database | None = None,
+    database: Database | str | None = None,
+    module_equality: str = "structural",
     round_trials: int = _ROUND,
     listener: Listener | None = None,
     spent: float = 0.0,
+    parts: Parts = Parts(),
 ) -> Tuned:
     """Tune kernels for so many seconds, or so many trials; `relaxvm.tune` tells of the options.
 
-    spent  of the seconds, before this call
+    database         a database, or its kind: "json" (in `work_dir`), "memory"
+    module_equality  of a database that is made here
+    round_trials     candidates of one kernel that are measured before it is another one's turn
+    spent            of the seconds, before this call
+    parts            what it is made of
+
+    Raises DerivedError for what a user's part raised, after the best so far were kept.
     """
     counts = {
         "max_trials": max_trials,
         "max_trials_per_task": max_trials_per_task,
         "round_trials": round_trials,
+        "num_threads": num_threads,
     }
     for name, count in counts.items():
         if count is not None and (type(count) is not int or count < 1):
@@ -194,266 +272,56 @@ def tune_kernels(
         raise ScheduleError(f"tune: wanted seconds above 0, got {seconds!r}")
     if math.isinf(seconds) and max_trials is max_trials_per_task is None:
         raise ScheduleError("tune: wanted seconds, or a number of trials, after which it ends")
-    if not 0.5 <= confidence < 1:
+    if not (isinstance(confidence, (int, float)) and 0.5 <= confidence < 1):
         raise ScheduleError(f"tune: wanted a confidence from 0.5 to below 1, got {confidence!r}")
+    if type(seed) is not int or seed < 0:
+        raise ScheduleError(f"tune: seed: wanted a whole number from 0 on, got {seed!r}")
     begun = time.perf_counter()
     chosen = Target.or_current(target)
     folder = None if work_dir is None else pathlib.Path(work_dir)
-    if database is None:
-        database = MemoryDatabase() if folder is None else JSONDatabase(work_dir=folder)
+    kept = _database(database, folder, module_equality)
     threads = cpu_model(chosen).cores if num_threads is None else num_threads
-    quick = EvaluatorConfig(1, 5, 4)
+    tell = listener or (lambda kind, task, text: None)
     with (
-        contextlib.closing(LocalBuilder()) as builder,
-        contextlib.closing(LocalRunner(10.0, quick, num_threads=threads)) as runner,
+        interrupts() as told,
+        parts.opened(threads) as (builder, runner),
+        contextlib.ExitStack() as stack,
     ):
-        run = _Run(tasks, chosen, database, listener or (lambda kind, task, text: None))
-        run.seed, run.confidence, run.round_trials = seed, confidence, round_trials
-        run.most, run.most_of_task = max_trials or _NO_END, max_trials_per_task or _NO_END
-        run.trials = _Trials(None if folder is None else folder / _TRIALS)
-        run.open_measurer = lambda task: Measurer(
-            task.fn, chosen, work_dir=folder, num_threads=threads, builder=builder, runner=runner
-        )
-        ended = run.until(begun + max(1.0, seconds - spent))
-    return Tuned(database, tasks, time.perf_counter() - begun, ended)
+        if isinstance(runner, RayRunner):
+            threads = runner.num_cpus
+        setting = Setting(parts, chosen, threads, folder, seed, confidence, round_trials)
+        options: dict[str, Any] = {}
+        if isinstance(runner, RayRunner):
+            with heard():
+                fleet = RayFleet(runner, setting.at_stations(), plain_context(), tell)
+            stack.callback(fleet.close)
+            options = {"kind": functools.partial(FleetEngine, fleet=fleet)}
+        trials = Trials(None if folder is None else folder / _TRIALS)
+        engine = setting.engine(tasks, kept, builder, runner, tell, trials, **options)
+        engine.most = max_trials or NO_END
+        engine.most_of_task = max_trials_per_task or NO_END
+        ended = engine.run(max(1.0, seconds - spent))
+    took = time.perf_counter() - begun
+    return Tuned(kept, tasks, took, INTERRUPTED if told.count else ended)
 
 
-def tasks_from(kernels: Mapping[str, PrimFunc], shares: Mapping[str, float]) -> list[Task]:
-    """The kernels without a schedule of their own as tasks, equal ones once, those with the largest
-    share first. Raises ScheduleError if there are none.
-
-    shares  of the time of a run of the whole, by name
-    """
-    tasks: dict[str, Task] = {}
-    for name, fn in kernels.items():
-        if not is_scheduled(fn):
-            task = tasks.setdefault(key_of(fn), Task(name, fn, 0.0))
-            task.share += shares.get(name, 0.0)
-            task.names.append(name)
-    if not tasks:
-        raise ScheduleError(
-            "tune: there is nothing to tune: no loop function without a schedule of its own"
-        )
-    for task in tasks.values():
-        if not all(isinstance(n, IntImm) for b in task.fn.buffer_map.values() for n in b.shape):
-            task.state = "not tuned: sizes are symbols (give shapes)"
-    return sorted(tasks.values(), key=lambda t: -t.share)
+def _cloned(space: Any) -> Any:
+    return space.clone() if isinstance(space, SpaceGenerator) else space
 
 
-class _Run:
-    """One call of `tune`."""
-
-    seed: int
-    confidence: float
-    round_trials: int
-    most: int
-    most_of_task: int
-    trials: _Trials
-    open_measurer: Callable[[Task], Measurer]
-
-    def __init__(
-        self, tasks: list[Task], target: Target, database: Database, tell: Listener
-    ) -> None:
-        self.tasks, self.target, self.database, self.tell = tasks, target, database, tell
-        self._measurers: dict[str, Measurer] = {}
-        self._searches: dict[str, Search] = {}
-        self._roof: machine_roof.Roof | None = None
-
-    def until(self, deadline: float) -> str:
-        """Search until then; why it ended."""
-        whole = min(deadline - time.perf_counter(), 3600.0)
-        reserved = min(_FINALS * whole, 2 * _FINAL_SECONDS * len(self.tasks))
-        try:
-            ended = "time"
-            while time.perf_counter() < deadline - reserved:
-                if sum(t.trials for t in self.tasks) >= self.most:
-                    ended = "trials"
-                    break
-                task = self._next()
-                if task is None:
-                    ended = "nothing more to win"
-                    break
-                self._round(task, deadline - reserved)
-        except KeyboardInterrupt:
-            self.tell("note", None, "interrupted: the best so far are compared and kept")
-            ended = "interrupted"
-            deadline = time.perf_counter() + max(5.0, _FINALS * whole)
-        try:
-            self._finals(deadline)
-        finally:
-            for measurer in self._measurers.values():
-                measurer.close()
-        return ended
-
-    # -- the search --------------------------------------------------------------------------------
-
-    def _next(self) -> Task | None:
-        """The kernel of which a round is expected to win most, for the time it takes."""
-        open_tasks = [t for t in self.tasks if t.state in ("waiting", "searching")]
-        return max(open_tasks, key=self._gain, default=None)
-
-    def _gain(self, task: Task) -> float:
-        if task.default_seconds is None or not task.trials:
-            return math.inf if task.default_seconds is None else task.share * 1e3
-        best = task.best_seconds or task.default_seconds
-        left = task.share * best / task.default_seconds * (1 - (task.roof_share or 0.0))
-        return left * task.hope * task.trials / max(task.spent, 1e-3)
-
-    def _round(self, task: Task, deadline: float) -> None:
-        begun = time.perf_counter()
-        try:
-            if task.name not in self._searches:
-                self._begin(task)
-            if task.state == "searching":
-                self._measure_some(task, deadline)
-        except (ScheduleError, TIRError, LoadError) as error:
-            task.state = f"cannot be measured: {error}"
-            self.tell("task", task, task.state)
-        task.spent += time.perf_counter() - begun
-
-    def _begin(self, task: Task) -> None:
-        space = Space(task.fn, self.target)
-        known = self.trials.of(space.fn)
-        points = [point for _, point in sorted(known, key=lambda pair: pair[0])[:_ROUND]]
-        self._searches[task.name] = Search(space, self.seed, points)
-        measurer = self._measurers[task.name] = self.open_measurer(task)
-        task.default_seconds = task.best_seconds = measurer.default.seconds
-        task.state = "searching"
-        task.roof_share = self._of_roof(task)
-        if task.roof_share is not None and task.roof_share >= _AT_ROOF:
-            task.state = f"at the machine's roof ({task.roof_share:.0%}): left alone"
-        self.tell("task", task, task.state)
-
-    def _of_roof(self, task: Task) -> float | None:
-        """The part of the time of the default schedule that the machine needs at least."""
-        assert task.default_seconds is not None
-        with contextlib.suppress(ScheduleError, TIRError, OSError):
-            if self._roof is None:
-                self._roof = machine_roof.machine_roof()
-            infos = ArgInfo.from_prim_func(task.fn)
-            size = sum(math.prod(i.shape) * np.dtype(_numpy(i.dtype)).itemsize for i in infos)
-            flops = estimate_tir_flops(task.fn) if "float32" in infos[-1].dtype else None
-            # The rate of a block an eighth as large: what is left alone is surely at the roof.
-            moving = size / self._roof.bandwidth(size // 8)
-            least = max(moving, (flops or 0.0) / self._roof.flops_per_second)
-            return min(1.0, least / cpu_model(self.target).cores / task.default_seconds)
-        return None
-
-    def _measure_some(self, task: Task, deadline: float) -> None:
-        search, measurer = self._searches[task.name], self._measurers[task.name]
-        left = min(self.most - sum(t.trials for t in self.tasks), self.most_of_task - task.trials)
-        candidates = search.propose(min(self.round_trials, left))
-        if not candidates:
-            task.state = "no more candidates" if left else "as many trials as were allowed"
-            return
-        before = task.best_seconds or math.inf
-        learnt: list[tuple[Candidate, float | None]] = []
-
-        def on_result(k: int, measured: Measured) -> None:
-            candidate = candidates[k]
-            task.trials += 1
-            learnt.append((candidate, measured.seconds))
-            self.trials.add(search.space.fn, candidate.point, measured)
-            if measured.seconds is None:
-                task.refused += 1
-            elif measured.seconds < (task.best_seconds or math.inf):
-                task.best, task.best_seconds = candidate, measured.seconds
-            self.tell("trials", task, str(measured.refusal or ""))
-            if time.perf_counter() > deadline:
-                raise _OutOfTime
-
-        with contextlib.suppress(_OutOfTime):
-            measurer.measure([_function(search.space, c) for c in candidates], on_result)
-        search.learn(learnt)
-        task.correlation = search.correlation
-        won = 1.0 - (task.best_seconds or before) / before
-        task.hope = max(task.hope * _FADES, won)
-        if task.hope * task.share < _HOPELESS * _HOPE and task.trials >= 4 * _ROUND:
-            task.state = "nothing won by many trials"
-
-    # -- the end -----------------------------------------------------------------------------------
-
-    def _finals(self, deadline: float) -> None:
-        """Compare the best of each kernel with its default schedule by turns."""
-        open_tasks = [t for t in self.tasks if t.best is not None]
-        for k, task in enumerate(sorted(open_tasks, key=lambda t: -t.share)):
-            left = max(0.3, (deadline - time.perf_counter()) / (len(open_tasks) - k))
-            self._final(task, min(_FINAL_SECONDS, left))
-        for task in self.tasks:
-            if task.state in ("waiting", "searching"):
-                task.state = "not reached" if task.state == "waiting" else "default stays"
-
-    def _final(self, task: Task, seconds: float) -> None:
-        space, best = self._searches[task.name].space, task.best
-        assert best is not None
-        try:
-            task.final = self._measurers[task.name].beats(
-                _function(space, best), confidence=self.confidence, seconds=seconds
-            )
-        except ScheduleError as error:
-            task.state = f"default stays: {error}"
-            return
-        task.state = "tuned" if task.final.holds else "default stays: not surely faster"
-        if task.final.holds:
-            took = (task.default_seconds or 0.0) / task.final.speedup
-            workload = self.database.commit_workload(IRModule({"main": space.fn}))
-            args = ArgInfo.from_prim_func(space.fn)
-            record = TuningRecord.of(best.schedule, workload, [took], self.target, args)
-            self.database.commit_tuning_record(record)
-        self.tell("final", task, str(task.final))
-
-
-class _OutOfTime(Exception):
-    """The time for the search is over."""
-
-
-def _function(space: Space, candidate: Candidate) -> PrimFunc:
-    (fn,) = candidate.schedule.mod.functions.values()
-    assert isinstance(fn, PrimFunc)
-    return as_tuned(space.fn, fn)
-
-
-def _numpy(dtype: str) -> str:
-    return "int16" if dtype in ("bfloat16",) else "bool" if dtype == "bool" else dtype
-
-
-# -- what was tried --------------------------------------------------------------------------------
-
-
-class _Trials:
-    """Points that were measured, a line each, so that another run begins with them."""
-
-    def __init__(self, path: pathlib.Path | None) -> None:
-        self._path = path
-        self._known: dict[str, list[tuple[float, Point]]] = {}
-        for saved in _lines(path):
-            with contextlib.suppress(RelaxvmError, TypeError, ValueError):
-                match saved:
-                    case [str(key), point, float(seconds)] if math.isfinite(seconds):
-                        self._known.setdefault(key, []).append((seconds, point_from_json(point)))
-
-    def of(self, fn: PrimFunc) -> list[tuple[float, Point]]:
-        """Seconds and points of a loop function."""
-        return self._known.get(key_of(fn), [])
-
-    def add(self, fn: PrimFunc, point: Point, measured: Measured) -> None:
-        if self._path is None:
-            return
-        refusal = None if measured.refusal is None else measured.refusal.kind
-        line = json.dumps([key_of(fn), point.as_json(), measured.seconds or refusal])
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._path, "ab") as file:
-            # Behind a line that was cut, a new one begins.
-            file.write(f"\n{line}\n".encode())
-
-
-def _lines(path: pathlib.Path | None) -> Iterator[Any]:
-    if path is None or not path.exists():
-        return
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            with contextlib.suppress(ValueError, RecursionError):
-                yield json.loads(line)
+def _database(
+    database: Database | str | None, folder: pathlib.Path | None, equality: str
+) -> Database:
+    if isinstance(database, Database):
+        return database
+    kind = database or ("memory" if folder is None else "json")
+    if kind == "json":
+        if folder is None:
+            raise ScheduleError("tune: database='json': wanted a work_dir")
+        return JSONDatabase(work_dir=folder, module_equality=equality)
+    if kind == "memory":
+        return MemoryDatabase(equality)
+    raise ScheduleError(f"tune: database is 'json', 'memory' or a Database, got {database!r}")
 
 
 __getattr__ = submodules(__name__)

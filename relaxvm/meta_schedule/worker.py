@@ -12,7 +12,6 @@ import faulthandler
 import math
 import os
 import signal
-import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -45,7 +44,10 @@ _CALM = 1.15
 # How much longer than planned is measured in order to have calm samples.
 _PATIENCE = 3.0
 _SHORTEST_SAMPLE = 2e-4
-_SHORT_ENOUGH_FOR_THREE = 2e-3
+# How often a part of a sample is taken again while others are put before this process.
+_ATTEMPTS = 4
+# By how much what the system says of a wait may differ from our clock.
+_SWITCH_SECONDS = 1e-4
 
 
 def serve() -> None:
@@ -54,6 +56,8 @@ def serve() -> None:
     in_this_process()
     # Thousands of candidates are no use to later builds.
     config.turn_cache_off()
+    # Ctrl-C in a terminal is for the owner to hear, who ends this process if it should end.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # Where the machine runs out of memory, this process goes first.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
         score.write("1000")
@@ -196,12 +200,25 @@ class _Array:
         return self.array.copy()
 
 
+class _Scalar:
+    """An argument that is a number: one of some, by the attempt."""
+
+    def __init__(self, values: Sequence[int | float]) -> None:
+        self._values = values
+        self.tensor = values[0]
+
+    def attempt(self, number: int) -> None:
+        self.tensor = self._values[min(number, len(self._values) - 1)]
+
+    def is_intact(self) -> bool:
+        return True
+
+
 class _Task:
     """The arguments of a kernel, and what the default schedule makes of them.
 
     request  "module"   the kernel with its default schedule
-             "args"     [dtype, shape, least, beyond the largest] of each argument; the two are None
-                        for floats
+             "args"     of each argument, as `argument_specs` gives them
              "threads"  most threads of a parallel loop
              "exact"    whether results must be the same to the bit; else
              "bound"    how far they may differ, relative to the largest
@@ -209,8 +226,11 @@ class _Task:
 
     def __init__(self, request: Mapping[str, Any]) -> None:
         self.request = request
-        self.arrays = [_Array(dtype, shape) for dtype, shape, _, _ in request["args"]]
-        call, module = self._linked(request["module"])
+        self.arrays: list[Any] = [
+            _Scalar(values) if shape is None else _Array(dtype, shape)
+            for dtype, shape, values, _ in request["args"]
+        ]
+        _, module = self._linked(request["module"])
         kernel = next(info for info in module.section.infos if info.name == module.entry_name)
         self.written = [i for i, p in enumerate(kernel.params) if p.written]
         self._read = [p.access != "w" for p in kernel.params]
@@ -218,11 +238,15 @@ class _Task:
         for self.attempt in range(3):
             rng = np.random.default_rng(request["seed"])
             for i, (array, spec) in enumerate(zip(self.arrays, request["args"])):
-                if self._read[i]:
+                if isinstance(array, _Scalar):
+                    array.attempt(self.attempt)
+                elif self._read[i]:
                     _fill(array, spec, rng, self.attempt)
                 else:
                     array.bytes[...] = 0x11
             self.initial = {i: self.arrays[i].bytes.copy() for i in self.written}
+            # Scalars are handed over by value.
+            call, _ = self._linked(request["module"])
             try:
                 call()
             except MemoryError:
@@ -235,7 +259,7 @@ class _Task:
             self.wanted = {i: self.arrays[i].values() for i in self.written}
             if all(_says_something(values) for values in self.wanted.values()):
                 break
-        self._clock = _Clock(call)
+        self._clock = _Clock(call, request["threads"] == 1)
 
     def _linked(self, data: bytes) -> tuple[Callable[[], object], Module]:
         """A call of a kernel with the arguments, without their checks."""
@@ -387,20 +411,63 @@ class _Clock:
     """Times calls between runs of a reference kernel, which shows whether the core is ours alone:
     the default schedule's, which a neighbour slows down in the same way as other schedules of the
     same kernel. How fast it is in calm is what it took at best lately.
+
+    Nothing is taken off for what the reference lost: neighbours come and go within a millisecond.
+    What is told is never less than a run without them takes.
+
+    alone  whether calls run in this thread only
     """
 
-    def __init__(self, reference: Callable[[], object]) -> None:
-        self._call = reference
+    def __init__(self, reference: Callable[[], object], alone: bool) -> None:
+        self._alone = alone
         self._lately: collections.deque[float] = collections.deque(maxlen=256)
-        self._number = self._number_for(reference, 1, _SHORTEST_SAMPLE)
+        self._reference = self._sampler(reference, 1, _SHORTEST_SAMPLE)
 
-    def _reference(self) -> float:
-        seconds = _seconds(self._call, self._number)
-        if seconds * self._number < _SHORT_ENOUGH_FOR_THREE:
-            more = [_seconds(self._call, self._number) for _ in range(2)]
-            seconds = statistics.median([seconds, *more])
+    def _sampler(
+        self,
+        call: Callable[[], object],
+        number: int,
+        least: float,
+        before: Callable[[], object] | None = None,
+        cold: bool = False,
+    ) -> Callable[[], tuple[float, bool]]:
+        """What takes a sample, of so many calls and seconds at least: seconds a call, and whether
+        nobody was in the way. It is made of short parts, which are taken again where somebody was.
+
+        cold  a sample is one call
+        """
+
+        def timed(number: int) -> tuple[float, bool]:
+            disturbed = []
+            for _ in range(_ATTEMPTS):
+                if before is not None:
+                    before()
+                took, fine = _timed(call, number, self._alone)
+                if fine:
+                    return took, True
+                disturbed.append(took)
+            return min(disturbed), False
+
+        part = parts = 1
+        took, _ = timed(part)
+        while took < _SHORTEST_SAMPLE and part < 1 << 30 and not cold:
+            wanted = math.ceil(1.1 * part * _SHORTEST_SAMPLE / max(took, 1e-9))
+            part = min(max(part + 1, wanted), part * 64)
+            took, _ = timed(part)
+        if not cold:
+            parts = max(math.ceil(number / part), math.ceil(least / took))
+
+        def sample() -> tuple[float, bool]:
+            ones = [timed(part) for _ in range(parts)]
+            return sum(took for took, _ in ones) / (parts * part), all(fine for _, fine in ones)
+
+        return sample
+
+    def _look(self) -> tuple[float, bool]:
+        """A sample of the reference kernel."""
+        seconds, fine = self._reference()
         self._lately.append(seconds)
-        return seconds
+        return seconds, fine
 
     def measure(
         self,
@@ -408,62 +475,46 @@ class _Clock:
         request: Mapping[str, Any],
         before: Callable[[], object] | None,
     ) -> dict[str, Any]:
-        """{"samples": seconds a call, "noise": how much slower the reference kernel was, "calm"}.
+        """{"samples": seconds a call, "noise": how much slower the reference kernel was at least,
+        "calm"}.
 
-        Samples that a neighbour disturbed are taken again for a while; where too few are calm, all
-        are counted, less what the reference kernel lost.
+        Samples that a neighbour disturbed are taken again for a while; where too few are calm, the
+        lowest of all are told.
         """
-        number = self._number_in(call, request, before)
+        sample = self._sampler_of(call, request, before)
         begun = time.perf_counter()
-        earlier = [self._reference() for _ in range(4)][-1]
-        samples: list[tuple[float, float]] = []
+        earlier = [self._look() for _ in range(4)][-1][0]
+        # Seconds, whether nobody was in the way, how slow the reference was.
+        samples: list[tuple[float, bool, float]] = []
         planned = None
         while True:
-            if before is not None:
-                before()
-            took = _seconds(call, number)
-            later = self._reference()
-            samples.append((took, max(earlier, later)))
+            took, fine = sample()
+            later, _ = self._look()
+            samples.append((took, fine, max(earlier, later)))
             earlier = later
             now = time.perf_counter() - begun
             if planned is None:
                 planned = now * request["repeat"]
-            calm = [s for s, slower in samples if slower <= _CALM * min(self._lately)]
+            best = min(self._lately)
+            calm = [s for s, fine, slower in samples if fine and slower <= _CALM * best]
             if len(calm) >= request["repeat"]:
                 break
-            slow = took * min(self._lately) / samples[-1][1] > request["enough"] > 0
+            slow = took * best / samples[-1][2] > request["enough"] > 0
             if slow or (len(samples) >= request["repeat"] and now > _PATIENCE * planned + 0.02):
                 break
-        best = min(self._lately)
-        noise = statistics.median(slower / best for _, slower in samples)
-        if 2 * len(calm) >= min(request["repeat"], len(samples)) and calm:
-            kept = calm[: request["repeat"]]
-        else:
-            kept = [s * best / slower for s, slower in samples]
-        return {"samples": kept, "noise": noise, "calm": len(calm) == len(kept)}
+        is_calm = 2 * len(calm) >= min(request["repeat"], len(samples)) > 0
+        kept = calm if is_calm else sorted(s for s, _, _ in samples)
+        noise = min(slower for _, _, slower in samples) / best
+        return {"samples": kept[: request["repeat"]], "noise": noise, "calm": is_calm}
 
-    def _number_in(
+    def _sampler_of(
         self,
         call: Callable[[], object],
         request: Mapping[str, Any],
         before: Callable[[], object] | None,
-    ) -> int:
-        """How many calls make a sample."""
-        number = int(request["number"])
-        if before is not None:
-            before()
-        if request["cold"]:
-            return 1
+    ) -> Callable[[], tuple[float, bool]]:
         least = max(request["min_repeat_ms"] / 1e3, _SHORTEST_SAMPLE)
-        return self._number_for(call, number, least)
-
-    @staticmethod
-    def _number_for(call: Callable[[], object], number: int, least: float) -> int:
-        """How many calls last `least` seconds; at least `number`."""
-        while (took := _seconds(call, number) * number) < least and number < 1 << 30:
-            wanted = math.ceil(number * 1.1 * least / max(took, 1e-9))
-            number = min(max(number + 1, wanted), number * 64)
-        return number
+        return self._sampler(call, int(request["number"]), least, before, request["cold"])
 
     def compare(
         self,
@@ -472,7 +523,7 @@ class _Clock:
         before: Callable[[], object] | None,
     ) -> list[list[float]]:
         """Pairs of seconds a call, one candidate before the other by turns."""
-        numbers = [self._number_in(call, request, before) for call in calls]
+        samplers = [self._sampler_of(call, request, before) for call in calls]
         until = time.perf_counter() + request["for_seconds"]
         pairs: list[list[float]] = []
         while len(pairs) < request["least"] or (
@@ -480,34 +531,44 @@ class _Clock:
         ):
             pair = [0.0, 0.0]
             for i in (0, 1) if len(pairs) % 2 else (1, 0):
-                if before is not None:
-                    before()
-                pair[i] = _seconds(calls[i], numbers[i])
+                pair[i], _ = samplers[i]()
             pairs.append(pair)
         return pairs
 
 
-def _seconds(call: Callable[[], object], number: int) -> float:
-    """Seconds a call. What others ran meanwhile on this core does not count: if the thread was put
-    aside and did not wait for anything, its time on the core does.
+def _timed(call: Callable[[], object], number: int, alone: bool) -> tuple[float, bool]:
+    """Seconds of so many calls, and whether no thread of this process was put aside meanwhile. What
+    the only thread waited for its core then is taken off, as far as the system tells.
     """
     runs = range(number)
-    usage = _switches()
-    cpu = time.process_time()
+    switches = _switches()
     begun = time.perf_counter()
+    waited = _waited() if alone else 0.0
+    first = time.perf_counter()
     for _ in runs:
         call()
-    took = time.perf_counter() - begun
-    cpu = time.process_time() - cpu
-    after = _switches()
-    if after[0] > usage[0] and after[1] == usage[1]:
-        took = min(took, cpu)
-    return took / number
+    took = time.perf_counter() - first
+    if switches == _switches():
+        return took, True
+    if alone:
+        # The wait may have been outside of `took`.
+        waited = _waited() - waited
+        whole = time.perf_counter() - begun
+        took = min(took, whole - waited + (_switches() - switches) * _SWITCH_SECONDS)
+    return took, False
 
 
-def _switches() -> tuple[int, int]:
-    """How often the process was put aside, and how often it waited."""
-    if resource is None:
-        return 0, 0
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_nivcsw, usage.ru_nvcsw
+def _switches() -> int:
+    """How often this process was put aside."""
+    return 0 if resource is None else int(resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw)
+
+
+def _waited() -> float:
+    """Seconds that this thread waited for a core while it could have run; 0 where the system does
+    not say.
+    """
+    try:
+        with open("/proc/thread-self/schedstat", "rb", buffering=0) as file:
+            return int(file.read().split()[1]) * 1e-9
+    except (OSError, ValueError, IndexError):
+        return 0.0

@@ -26,6 +26,7 @@ from ..ir import BaseFunc, GlobalVar, IntImm, IRModule, Op, PrimExpr
 from ..ir import Var as TirVar
 from ..runtime import (
     TABLE,
+    Builtins,
     DimProgram,
     NDArray,
     ShapeTuple,
@@ -363,7 +364,7 @@ class Evaluator:
         return self._alloc(tuple(shape), dtype)
 
     def _new_storage(self, *args: Any) -> Storage:
-        storage: Storage = TABLE["vm.builtin.alloc_storage"].function(None, *args)
+        storage: Storage = Builtins.ALLOC_STORAGE.function(None, *args)
         storage.raw[...] = _RUBBISH
         return storage
 
@@ -371,11 +372,11 @@ class Evaluator:
         return self._new_storage(self._leaf(e.args[0], frame))
 
     def _shape_expr(self, heap: Any, slot: Any, program: Any) -> Any:
-        return TABLE["vm.builtin.shape_expr"].function(heap, slot, DimProgram(program))
+        return Builtins.SHAPE_EXPR.function(heap, slot, DimProgram(program))
 
     def _alloc_in_storage(self, e: Call, frame: _Frame) -> Any:
         args = (self._leaf(a, frame) for a in e.args[:4])
-        return self._packed("vm.builtin.alloc_tensor")(*args)
+        return self._packed(Builtins.ALLOC_TENSOR.name)(*args)
 
     def _kill(self, e: Call, frame: _Frame) -> Any:
         for v in vars_in(e):
@@ -386,10 +387,10 @@ class Evaluator:
         data, *parts = (self._leaf(a, frame) for a in e.args)
         shape, dtype, offset = [*parts, None, None, None][:3]
         shape = data.shape if shape is None else shape
-        return self._packed("vm.builtin.view")(data, shape, dtype or data.dtype, offset or 0)
+        return self._packed(Builtins.VIEW.name)(data, shape, dtype or data.dtype, offset or 0)
 
     def _assert(self, e: Call, frame: _Frame) -> Any:
-        return self._packed("vm.builtin.assert_op")(*(self._leaf(a, frame) for a in e.args))
+        return self._packed(Builtins.ASSERT_OP.name)(*(self._leaf(a, frame) for a in e.args))
 
 
 _SPECIAL: dict[str, Callable[[Evaluator, Call, _Frame], Any]] = {
@@ -417,9 +418,9 @@ _SPECIAL: dict[str, Callable[[Evaluator, Call, _Frame], Any]] = {
     "vm.kill_object": Evaluator._kill,
 }
 _SPECIAL_BUILTINS: dict[str, Callable[..., Any]] = {
-    "vm.builtin.alloc_storage": Evaluator._new_storage,
-    "vm.builtin.print": Evaluator._print_values,
-    "vm.builtin.shape_expr": Evaluator._shape_expr,
+    Builtins.ALLOC_STORAGE.name: Evaluator._new_storage,
+    Builtins.PRINT.name: Evaluator._print_values,
+    Builtins.SHAPE_EXPR.name: Evaluator._shape_expr,
 }
 
 

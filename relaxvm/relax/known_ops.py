@@ -6,6 +6,7 @@ from typing import Any
 
 from ..base import UNKNOWN, DataType, Span
 from ..ir import Map, Op
+from ..runtime import TABLE, Builtin
 from . import op as _families  # the operators below exist once their families are loaded
 from .expr import Call, DataTypeImm, ExternFunc, PrimValue, StringImm, Var, VarBinding
 from .struct_info import (
@@ -63,9 +64,14 @@ def discard(value: Expr, span: Span = UNKNOWN) -> VarBinding:
     return VarBinding(Var("_", value.struct_info, span), value, span)
 
 
-def builtin(name: str, args: Any, info: StructInfo = OBJECT, span: Span = UNKNOWN) -> Call:
-    """A call of the machine's own function ``vm.builtin.<name>``."""
-    return Call(ExternFunc(f"vm.builtin.{name}"), tuple(args), None, (info,), info, span)
+def builtin(row: Builtin, args: Any, info: StructInfo = OBJECT, span: Span = UNKNOWN) -> Call:
+    """A call of one of the machine's own functions."""
+    return Call(ExternFunc(row.name), tuple(args), None, (info,), info, span)
+
+
+def builtin_of(callee: Any) -> Builtin | None:
+    """The row of a callee that is one of the machine's own functions."""
+    return TABLE.get(callee.global_symbol) if isinstance(callee, ExternFunc) else None
 
 
 def alloc_tensor(info: TensorStructInfo, span: Span = UNKNOWN) -> Call:

@@ -15,12 +15,13 @@ from typing import Any
 from ..base import UNKNOWN, StructInfoError
 from ..ir import IntImm, PrimExpr, is_const, substitute, walk
 from ..ir import Var as TirVar
+from ..runtime import Builtins
 from .expr import Call, ExternFunc, StringImm
 from .rules import LowerBuilder
 from .struct_info import ShapeExpr, ShapeStructInfo
 from .symbols import plain_text, prove_dims, where
 
-_BROADCAST = ExternFunc("vm.builtin.broadcast_shape")
+_BROADCAST = ExternFunc(Builtins.BROADCAST_SHAPE.name)
 _PURE_PACKED = "relax.call_pure_packed"
 
 

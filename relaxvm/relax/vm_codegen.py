@@ -21,7 +21,7 @@ from typing import Any
 
 from ..base import UNKNOWN, CodegenError, NameSupply, RelaxvmError, add_note
 from ..ir import FloatImm, GlobalVar, IntImm, IRModule, Op
-from ..runtime import TABLE, DimProgram, ExecBuilder, Label, NDArray, wrap_unchecked
+from ..runtime import Builtin, Builtins, DimProgram, ExecBuilder, Label, NDArray, wrap_unchecked
 from ..runtime.bytecode import VOID, Arg, ArgKind
 from ..tir import PrimFunc
 from .donate import donated_params
@@ -59,6 +59,7 @@ from .known_ops import (
     VM_ALLOC_STORAGE,
     VM_ALLOC_TENSOR,
     VM_KILL_OBJECT,
+    builtin_of,
 )
 from .struct_info import Expr, PrimStructInfo, ShapeExpr, ShapeStructInfo, TupleStructInfo
 from .tail_calls import find_tail_calls, ordered_moves, tail_circles
@@ -263,18 +264,18 @@ class _FunctionCodegen:
         if isinstance(cond, Var) and _in_register(value):
             return value
         register = self._new_register()
-        self.b.emit_call("vm.builtin.read_if_cond", [value], dst=register)
+        self.b.emit_call(Builtins.READ_IF_COND, [value], dst=register)
         return register
 
     def _end_branch(self, result: Expr) -> None:
         branch = self.branches[-1]
         if branch.result is not None and not self.gone:
             if isinstance(result, Tuple):
-                self._emit("vm.builtin.make_tuple", result.fields, branch.result)
+                self._emit(Builtins.MAKE_TUPLE, result.fields, branch.result)
             else:
                 value = self._object(result)
                 if value != branch.result:
-                    self.b.emit_call("vm.builtin.move", [value], dst=branch.result)
+                    self.b.emit_call(Builtins.MOVE, [value], dst=branch.result)
         branch.seen += 1
         branch.reached = branch.reached or not self.gone
         if branch.seen == 1:
@@ -290,11 +291,11 @@ class _FunctionCodegen:
             self._call(position, var, value)
         elif isinstance(value, Tuple):
             if var in self.used:
-                self._emit("vm.builtin.make_tuple", value.fields, self._destination(var, False))
+                self._emit(Builtins.MAKE_TUPLE, value.fields, self._destination(var, False))
         elif isinstance(value, TupleGetItem):
             if var in self.used:
                 args = (value.tuple_value, PrimValue(value.index))
-                self._emit("vm.builtin.tuple_getitem", args, self._destination(var, False))
+                self._emit(Builtins.TUPLE_GETITEM, args, self._destination(var, False))
         elif isinstance(value, Function):
             raise CodegenError("an inner function is left; run LambdaLift first")
         else:
@@ -307,20 +308,19 @@ class _FunctionCodegen:
             return
         if isinstance(op, Var) or op in _CLOSURE_CALLS:
             closure, args = (op, Tuple(call.args)) if isinstance(op, Var) else call.args
-            self._emit("vm.builtin.invoke_closure", (closure, args), self._destination(var, True))
+            self._emit(Builtins.INVOKE_CLOSURE, (closure, args), self._destination(var, True))
             return
         name, operands = self._callee(call)
-        if name == "vm.builtin.null_value":
+        if name is Builtins.NULL_VALUE:
             self.place[var] = self.b.void_arg()
             return
         if var in self.used and call.struct_info is _NOTHING and not self._is_graph(op):
             # Loop functions and others give no object at all; what reads `var` wants a tuple.
             self._emit(name, operands, self.b.void_arg())
-            self._emit("vm.builtin.make_tuple", (), self._destination(var, False))
+            self._emit(Builtins.MAKE_TUPLE, (), self._destination(var, False))
             return
-        builtin = TABLE.get(name)
-        reusable = builtin is None or not (builtin.aliases or name in _MEMORY)
-        self._emit(name, operands, self._destination(var, reusable))
+        memory = isinstance(name, Builtin) and (name.aliases or name is Builtins.ALLOC_STORAGE)
+        self._emit(name, operands, self._destination(var, not memory))
 
     def _is_graph(self, op: Any) -> bool:
         return isinstance(op, GlobalVar) and isinstance(self.mod.get(op), Function)
@@ -333,19 +333,19 @@ class _FunctionCodegen:
         target = self.entries[call.op.name_hint]
         moves = [(to.value, self._object(a)) for to, a in zip(target.params, call.args)]
         for register, source in ordered_moves(moves, self.registers.fresh):
-            self.b.emit_call("vm.builtin.move", [source], dst=self.b.r(register))
+            self.b.emit_call(Builtins.MOVE, [source], dst=self.b.r(register))
         let_go = {place for kill in kills for v in vars_in(kill) if (place := self.place.get(v))}
         let_go.difference_update(target.params)
         if target is not self.entry:
             # The next round moves values here before they are read.
             let_go.update(map(self.place.__getitem__, filter(_holds_memory, self.entry.fn.params)))
         for place in sorted(filter(_in_register, let_go)):
-            self.b.emit_call("vm.builtin.kill_object", [place])
+            self.b.emit_call(Builtins.KILL_OBJECT, [place])
         self.b.emit_goto(target.beginning)
         self.gone = True
 
-    def _callee(self, call: Call) -> tuple[str, tuple[Expr, ...]]:
-        """The name of what a call calls in the executable, and the arguments."""
+    def _callee(self, call: Call) -> tuple[str | Builtin, tuple[Expr, ...]]:
+        """The builtin, or the name of what a call calls in the executable, and the arguments."""
         op, args = call.op, call.args
         if isinstance(op, GlobalVar):
             fn = self.mod.get(op)
@@ -353,11 +353,11 @@ class _FunctionCodegen:
                 return public_name(op, fn), args
             raise CodegenError(f"the module has no function {op.name_hint} that could be called")
         if isinstance(op, ExternFunc):
-            return op.global_symbol, args
+            return builtin_of(op) or op.global_symbol, args
         if isinstance(op, Op):
             if op is CALL_BUILTIN_WITH_CTX and isinstance(args[0], ExternFunc):
                 operands = args[1].fields if isinstance(args[1], Tuple) else (args[1],)
-                return args[0].global_symbol, operands
+                return builtin_of(args[0]) or args[0].global_symbol, operands
             name = _VM_OPS.get(op)
             if name is not None:
                 return name, args
@@ -375,11 +375,11 @@ class _FunctionCodegen:
             if position > self.last_work or place is None or self.last_use[origin] > position:
                 continue
             if _in_register(place):
-                self.b.emit_call("vm.builtin.kill_object", [place])
+                self.b.emit_call(Builtins.KILL_OBJECT, [place])
 
-    def _emit(self, name: str, args: tuple[Expr, ...], dst: Arg) -> None:
+    def _emit(self, name: str | Builtin, args: tuple[Expr, ...], dst: Arg) -> None:
         temporaries: list[Arg] = []
-        if name == "vm.builtin.shape_expr":
+        if name is Builtins.SHAPE_EXPR:
             program = DimProgram(_program(args[2]))
             operands = [self._arg(args[0]), self._arg(args[1]), self.b.convert_constant(program)]
         else:
@@ -408,7 +408,7 @@ class _FunctionCodegen:
             register = self._new_register()
             inner: list[Arg] = []
             fields = [self._arg(f, inner) for f in value.fields]
-            self.b.emit_call("vm.builtin.make_tuple", fields, dst=register)
+            self.b.emit_call(Builtins.MAKE_TUPLE, fields, dst=register)
             self.free.extend(t.value for t in inner)
             if temporaries is not None:
                 temporaries.append(register)
@@ -433,7 +433,7 @@ class _FunctionCodegen:
         arg = self._arg(value)
         if arg.kind == ArgKind.FUNCTION:
             register = self._new_register()
-            self.b.emit_call("vm.builtin.make_closure", [arg], dst=register)
+            self.b.emit_call(Builtins.MAKE_CLOSURE, [arg], dst=register)
             return register
         return arg
 
@@ -470,11 +470,10 @@ def _holds_memory(param: Var) -> bool:
 
 _NOTHING = TupleStructInfo(())
 _CLOSURE_CALLS = (INVOKE_CLOSURE, INVOKE_PURE_CLOSURE)
-_MEMORY = {"vm.builtin.alloc_storage", "vm.builtin.alloc_tensor"}
 _VM_OPS = {
-    VM_ALLOC_STORAGE: "vm.builtin.alloc_storage",
-    VM_ALLOC_TENSOR: "vm.builtin.alloc_tensor",
-    CALL_TIR_DYN: "vm.builtin.call_tir_dyn",
+    VM_ALLOC_STORAGE: Builtins.ALLOC_STORAGE,
+    VM_ALLOC_TENSOR: Builtins.ALLOC_TENSOR,
+    CALL_TIR_DYN: Builtins.CALL_TIR_DYN,
 }
 
 

@@ -35,7 +35,7 @@ from ..runtime import (
 )
 from ..target import Target, c, compile_kernels, cpu_model, llvm_at_hand
 from ..tir import PrimFunc
-from ..tir.schedule.rules import DefaultSchedule
+from ..tir.schedule.plans import DefaultSchedule
 from .backend import Executor, Runtime
 from .graph_codegen import GraphWriter
 from .transform import InferType, PlanDevices

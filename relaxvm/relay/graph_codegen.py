@@ -30,11 +30,8 @@ from ..relax import (
     TupleStructInfo,
     Var,
 )
-from ..runtime import NDArray, device_kind, graph_json
+from ..runtime import TABLE, Builtins, NDArray, device_kind, graph_json
 from ..tir import PrimFunc
-
-# What the machine does at the boundary of a function: executors check their inputs themselves.
-_CHECKS = ("null_value", "check_", "match_")
 
 
 class _Place:
@@ -163,14 +160,15 @@ class GraphWriter:
         if not isinstance(op, ExternFunc):
             raise self._fail(f"{var.name_hint} calls {getattr(op, 'name_hint', type(op).__name__)}")
         name = op.global_symbol
-        builtin = name.removeprefix("vm.builtin.")
-        if builtin == name:
+        row = TABLE.get(name)
+        if row is None:
             return self._operate(var, name, call.args)
-        if builtin == "reshape":
+        if row is Builtins.RESHAPE:
             return self._view(var, call.args[0])
-        if builtin in ("move", "copy"):
+        if row in (Builtins.MOVE, Builtins.COPY):
             return self._value(call.args[0], var.name_hint)
-        if builtin.startswith(_CHECKS):
+        # Executors check their inputs themselves.
+        if row is Builtins.NULL_VALUE or (row.checks and row is not Builtins.ALLOC_SHAPE_HEAP):
             return None
         raise self._fail(f"{var.name_hint} calls {name}")
 

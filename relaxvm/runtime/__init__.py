@@ -17,6 +17,7 @@ from . import frame as frame
 from . import library_linalg as library_linalg
 from . import library_vision as library_vision
 from . import locks as locks
+from . import made_up as made_up
 from . import native as native
 from . import ops as ops
 from . import outputs as outputs
@@ -27,12 +28,16 @@ from . import trust as trust
 from . import vm as vm
 from .arguments import convert as convert
 from .builtin import TABLE as TABLE
-from .builtin import Builtin as Builtin
+from .builtin import Builtins as Builtins
 from .builtin import Storage as Storage
 from .builtin import VMAssertionError as VMAssertionError
 from .builtin import VMClosure as VMClosure
+from .builtin import builtin_named as builtin_named
 from .builtin import register_builtin as register_builtin
 from .builtin import rows_replaced as rows_replaced
+from .builtin_row import Builtin as Builtin
+from .builtin_row import Effect as Effect
+from .builtin_row import short_name as short_name
 from .compiled_code import INTERPRETER as INTERPRETER
 from .compiled_code import NATIVE as NATIVE
 from .compiled_code import PYTHON as PYTHON
@@ -74,6 +79,7 @@ from .library import LIBRARY as LIBRARY
 from .library import library as library
 from .library import operator_text as operator_text
 from .limits import Limits as Limits
+from .linking import address_in_process as address_in_process
 from .module import Module as Module
 from .native import KernelFunction as KernelFunction
 from .native import LinkedKernels as LinkedKernels
@@ -90,6 +96,7 @@ from .ndarray import numpy_storage_dtype as numpy_storage_dtype
 from .ndarray import tensor as tensor
 from .ndarray import wrap_unchecked as wrap_unchecked
 from .plain import Plain as Plain
+from .plain import entries_of as entries_of
 from .program import FunctionInfo as FunctionInfo
 from .program import Program as Program
 from .program import Provenance as Provenance
@@ -122,6 +129,7 @@ from .threads_ir import GRAIN as GRAIN
 from .trampoline import release_elements as release_elements
 from .verify import DYNAMIC as DYNAMIC
 from .verify import builtin_args as builtin_args
+from .verify import builtin_called as builtin_called
 from .verify import static_values as static_values
 from .verify import verify_program as verify_program
 from .vm import VirtualMachine as VirtualMachine
@@ -167,8 +175,8 @@ _LATER = {
 __getattr__ = _submodules(
     __name__,
     _LATER,
-    "bytecode dims frame graph_json library_linalg library_vision locks machine_roof native ops "
-    "outputs pyabi result_memory sinfo trust vm",
+    "bytecode dims frame graph_json library_linalg library_vision locks machine_roof made_up "
+    "native ops outputs pyabi result_memory sinfo trust vm",
 )
 
 String = str

@@ -16,7 +16,7 @@ import numpy as np
 from ..base import DataType, VMTypeError, VMValueError
 from .binding import bind_by_name
 from .builtin import VMClosure
-from .check import got
+from .check import got, number_of, plain_number
 from .interpreter import contiguous
 from .ndarray import NDArray, ShapeTuple, as_ndarray
 from .nested import is_nest, map_leaves
@@ -93,25 +93,17 @@ def _shape(info: Any, where: str) -> Converter:
 
 def _prim(info: Any, where: str) -> Converter:
     dtype = info.dtype
+    known = dtype.is_bool or dtype.is_int or dtype.is_float
 
     def convert(value: Any) -> Any:
-        if isinstance(value, (np.generic, np.ndarray, NDArray)) and value.ndim == 0:
-            value = value.item()
-        if dtype.is_bool and isinstance(value, (bool, int)) and value in (0, 1):
-            return bool(value)
-        if dtype.is_int and isinstance(value, int):
-            number = int(value)
-            if not dtype.min_value <= number <= dtype.max_value:
-                raise VMValueError(f"{where}: {got(value)} does not fit {dtype}")
-            return number
-        if dtype.is_float and isinstance(value, (int, float)):
-            try:
-                return float(value)
-            except OverflowError:
-                raise VMValueError(f"{where}: {got(value)} does not fit {dtype}") from None
-        if dtype.is_bool or dtype.is_int or dtype.is_float:
+        value = plain_number(value)
+        try:
+            number = number_of(value, dtype) if known else value
+        except OverflowError:
+            raise VMValueError(f"{where}: {got(value)} does not fit {dtype}") from None
+        if number is None and known:
             raise VMTypeError(f"{where}: wanted {info}, got {got(value)}")
-        return value
+        return number
 
     return convert
 

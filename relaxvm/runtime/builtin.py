@@ -8,18 +8,21 @@ what it returned. Hand-written bytecode may pass anything, so every function che
 from __future__ import annotations
 
 import ctypes
+import itertools
 import math
+import re
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from sys import getrefcount
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ..base import DataType, LimitError, VMError, VMTypeError, VMValueError, to_numpy_dtype
-from . import check, kv_cache, result_memory
-from . import heap as shape_heap
+from . import check, heap, kv_cache, result_memory
+from .builtin_row import ARGUMENT_KINDS, PREFIX, Builtin, Effect, bound
 from .check import as_condition, got, shape_text
 from .constants import integer
 from .device import cpu
@@ -526,39 +529,28 @@ def _text(value: Any, depth: int = 0, parts: list[int] | None = None) -> str:
     return got(value).partition(" ")[2] if type(value) is int else str(value)
 
 
+_HOLES = re.compile(r"{{|}}|{(?P<index>[0-9]{0,5})}|{")
+
+
 def _format(template: Any, args: tuple[Any, ...]) -> str:
     """`template` with {} and {0} filled in. Nothing else of Python's formats: templates come from
     files.
     """
     if not isinstance(template, str):
         raise VMTypeError(f"message: wanted a text, got {got(template)}")
-    out: list[str] = []
-    position = turn = 0
-    while position < len(template):
-        char = template[position]
-        if char in "{}" and template[position : position + 2] == char * 2:
-            out.append(char)
-            position += 2
-            continue
-        if char == "{":
-            end = template.find("}", position)
-            key = template[position + 1 : end]
-            if end < 0 or not (key == "" or (key.isascii() and key.isdigit() and len(key) < 6)):
-                raise VMValueError(
-                    f"message {template[:80]!r}: only {{}} and {{0}} can be filled in"
-                )
-            index = int(key) if key else turn
-            turn += not key
-            if index >= len(args):
-                raise VMValueError(
-                    f"message {template[:80]!r}: wants more than {len(args)} arguments"
-                )
-            out.append(_text(args[index]))
-            position = end + 1
-            continue
-        out.append(char)
-        position += 1
-    return "".join(out)
+    turns = itertools.count()
+
+    def filled(hole: re.Match[str]) -> str:
+        if hole[0] in ("{{", "}}"):
+            return hole[0][0]
+        if hole["index"] is None:
+            raise VMValueError(f"message {template[:80]!r}: only {{}} and {{0}} can be filled in")
+        index = int(hole["index"] or next(turns))
+        if index >= len(args):
+            raise VMValueError(f"message {template[:80]!r}: wants more than {len(args)} arguments")
+        return _text(args[index])
+
+    return _HOLES.sub(filled, template)
 
 
 def is_null(value: object) -> bool:
@@ -566,141 +558,121 @@ def is_null(value: object) -> bool:
     return value is None
 
 
-class Builtin(NamedTuple):
-    """One line of the table.
-
-    args     what each argument must be: any, imm (an int constant), text, dtype, dtype? (or void),
-             info, dim (all constants); "(a b)*" repeats; a trailing "=" marks an optional one
-    pure     no effect besides its result
-    aliases  whether the result may share memory with an argument or keep it alive
-    calls    whether it calls a function it is given, which sees the arguments and may keep them
-    bind     factory over the constant arguments after the first `dynamic`
-    account  whether it is given the call's account first
-    """
-
-    function: Callable[..., Any]
-    args: str
-    pure: bool = False
-    aliases: bool = False
-    calls: bool = False
-    bind: Callable[..., Callable[..., Any]] | None = None
-    dynamic: int = 0
-    account: bool = False
-
-    @property
-    def fixed(self) -> tuple[str, ...]:
-        """Kinds of the arguments before the repeated part."""
-        return tuple(kind for kind in self.args.partition("(")[0].split())
-
-    @property
-    def repeated(self) -> tuple[str, ...]:
-        """Kinds of the repeated part, or ()."""
-        return tuple(self.args.partition("(")[2].rstrip(")*").split())
-
-    @property
-    def min_args(self) -> int:
-        """The least number of arguments."""
-        return sum(not kind.endswith("=") for kind in self.fixed)
-
-    @property
-    def max_args(self) -> int | None:
-        """The greatest number of arguments, None if there is none."""
-        return None if self.repeated else len(self.fixed)
+def _grows(function: Callable[..., Any], args: str) -> Builtin:
+    return Builtin(function, args, account=True, effect=Effect.OUTLIVE)
 
 
-def _bound(
-    bind: Callable[..., Callable[..., Any]],
-    args: str,
-    dynamic: int = 1,
-    account: bool = False,
-    **effects: bool,
-) -> Builtin:
-    """A row whose function is `bind` of the constants, called with what stands before them."""
-    first = dynamic + account
+class Builtins:
+    """Every builtin of the house: its name is "vm.builtin." and the attribute in small letters."""
 
-    def function(*values: Any) -> Any:
-        return bind(*values[first:])(*values[:first])
+    # memory
+    ALLOC_STORAGE = bound(
+        alloc_storage_of, "any any= any= text=", account=True, dynamic=0, effect=Effect.ALLOCATE
+    )
+    ALLOC_TENSOR = bound(
+        alloc_tensor_of,
+        "any any any dtype",
+        aliases=True,
+        partly=((0, 2), alloc_shaped_tensor_of),
+        effect=Effect.PLACE,
+    )
+    KILL_OBJECT = Builtin(kill_object, "any", effect=Effect.KILL, raises=False)
+    NULL_VALUE = Builtin(null_value, "", pure=True, raises=False)
+    MOVE = Builtin(move, "any", pure=True, aliases=True, effect=Effect.SAME, raises=False)
 
-    function.__name__ = bind.__name__.removesuffix("_of")
-    function.__doc__ = bind.__doc__
-    return Builtin(function, args, bind=bind, dynamic=dynamic, account=account, **effects)
+    # symbolic shapes
+    ALLOC_SHAPE_HEAP = bound(heap.alloc_of, "imm", dynamic=0, checks=True)
+    MATCH_SHAPE = bound(
+        heap.match_shape_of,
+        "any any text (imm imm)*",
+        dynamic=2,
+        checks=True,
+        effect=Effect.MATCH_SHAPE,
+    )
+    MATCH_PRIM_VALUE = bound(
+        heap.match_prim_of,
+        "any any text imm imm",
+        dynamic=2,
+        checks=True,
+        effect=Effect.MATCH_NUMBER,
+    )
+    MAKE_SHAPE = bound(heap.make_shape_of, "any (imm imm)*", pure=True, effect=Effect.LOAD_SHAPE)
+    MAKE_PRIM_VALUE = bound(heap.make_prim_of, "any imm imm", pure=True, effect=Effect.LOAD_NUMBER)
+    SHAPE_EXPR = bound(heap.shape_expr_of, "any imm dim", checks=True, effect=Effect.COMPUTE_SLOT)
+
+    # checks
+    CHECK_TENSOR_INFO = bound(check.tensor_info_of, "any imm dtype? text", checks=True)
+    CHECK_SHAPE_INFO = bound(check.shape_info_of, "any imm text", checks=True)
+    CHECK_PRIM_VALUE_INFO = bound(check.prim_info_of, "any dtype text", checks=True)
+    CHECK_TUPLE_INFO = bound(check.tuple_info_of, "any imm text", checks=True)
+    CHECK_SEQUENCE_INFO = bound(check.sequence_info_of, "any imm dtype? text", checks=True)
+    CHECK_FUNC_INFO = bound(check.func_info_of, "any text", checks=True)
+    CHECK_RESULT = bound(
+        check.result_of, "any info text any=", aliases=True, checks=True, effect=Effect.SAME
+    )
+
+    # tensors and shapes
+    RESHAPE = bound(reshape_to, "any any", pure=True, aliases=True, effect=Effect.RESHAPE)
+    VIEW = bound(view_of, "any any any any", pure=True, aliases=True)
+    TENSOR_ITEM = Builtin(tensor_item, "any", pure=True)
+    SHAPE_OF = Builtin(shape_of, "any", pure=True, effect=Effect.SHAPE)
+    TENSOR_TO_SHAPE = Builtin(tensor_to_shape, "any", pure=True)
+    SHAPE_TO_TENSOR = Builtin(
+        shape_to_tensor, "any", pure=True, account=True, effect=Effect.SHAPE_TENSOR
+    )
+    BROADCAST_SHAPE = Builtin(broadcast_shape, "any (any)*", pure=True, effect=Effect.COMMON_SHAPE)
+    TENSOR_PROPERTY = Builtin(tensor_property, "any text any=", pure=True)
+    COPY = Builtin(copy, "any", pure=True, account=True, effect=Effect.COPY)
+    GROW = Builtin(grow, "any any", pure=True, aliases=True, account=True)
+    TO_DEVICE = Builtin(to_device, "any any= any=", pure=True, aliases=True, effect=Effect.SAME)
+
+    # tuples
+    MAKE_TUPLE = Builtin(
+        make_tuple, "(any)*", pure=True, aliases=True, effect=Effect.TUPLE, raises=False
+    )
+    TUPLE_GETITEM = Builtin(tuple_getitem, "any any", pure=True, aliases=True, effect=Effect.ITEM)
+    TUPLE_RESET_ITEM = Builtin(tuple_reset_item, "any any", pure=True, aliases=True)
+
+    # functions
+    MAKE_CLOSURE = Builtin(
+        make_closure, "any (any)*", pure=True, aliases=True, effect=Effect.CLOSURE
+    )
+    INVOKE_CLOSURE = Builtin(
+        invoke_closure, "any any", aliases=True, calls=True, effect=Effect.INVOKE
+    )
+    CALL_TIR_DYN = Builtin(call_tir_dyn, "any (any)*", aliases=True, calls=True)
+
+    # conditions and messages
+    READ_IF_COND = Builtin(as_condition, "any", pure=True)
+    ASSERT_OP = Builtin(assert_op, "any any= (any)*")
+    PRINT = Builtin(print_, "any (any)*")
+    IS_NULL = Builtin(is_null, "any", pure=True, raises=False)
+    DEBUG_PRINT = Builtin(debug_print, "any (any)*")
+    INVOKE_DEBUG_FUNC = Builtin(invoke_debug_func, "any any any (any)*", aliases=True, calls=True)
+
+    # caches that grow (their memory is not planned: nothing planned is part of the result)
+    ATTENTION_KV_CACHE_CREATE = _grows(kv_cache.create, "any any any= any=")
+    ATTENTION_KV_CACHE_APPEND = _grows(kv_cache.append, "any any")
+    ATTENTION_KV_CACHE_VIEW = Builtin(kv_cache.view, "any any")
+    ATTENTION_KV_CACHE_UPDATE = _grows(kv_cache.update, "any any")
+    ATTENTION_KV_CACHE_WINDOW_OVERRIDE = _grows(kv_cache.override_window, "any any any")
+    ATTENTION_KV_CACHE_WINDOW_OVERRIDE_WITH_SINKS = _grows(
+        kv_cache.override_window_with_sinks, "any any any any"
+    )
+    ATTENTION_KV_CACHE_POPN = Builtin(kv_cache.popn, "any any")
+    ATTENTION_KV_CACHE_CLEAR = Builtin(kv_cache.clear, "any")
+    ATTENTION_KV_CACHE_ARRAY_POPN = Builtin(kv_cache.array_popn, "any any")
+    ATTENTION_KV_CACHE_ARRAY_CLEAR = Builtin(kv_cache.array_clear, "any")
 
 
-_ARGUMENT_KINDS = frozenset({"any", "imm", "text", "dtype", "dtype?", "info", "dim"})
-_heap, _check = shape_heap, check
-TABLE: dict[str, Builtin] = {
-    f"vm.builtin.{name}": entry
-    for name, entry in {
-        # memory
-        "alloc_storage": _bound(alloc_storage_of, "any any= any= text=", account=True, dynamic=0),
-        "alloc_tensor": _bound(alloc_tensor_of, "any any any dtype", aliases=True),
-        "kill_object": Builtin(kill_object, "any"),
-        "null_value": Builtin(null_value, "", pure=True),
-        "move": Builtin(move, "any", pure=True, aliases=True),
-        # symbolic shapes
-        "alloc_shape_heap": _bound(_heap.alloc_of, "imm", dynamic=0),
-        "match_shape": _bound(_heap.match_shape_of, "any any text (imm imm)*", dynamic=2),
-        "match_prim_value": _bound(_heap.match_prim_of, "any any text imm imm", dynamic=2),
-        "make_shape": _bound(_heap.make_shape_of, "any (imm imm)*", pure=True),
-        "make_prim_value": _bound(_heap.make_prim_of, "any imm imm", pure=True),
-        "shape_expr": _bound(_heap.shape_expr_of, "any imm dim"),
-        # checks
-        "check_tensor_info": _bound(_check.tensor_info_of, "any imm dtype? text"),
-        "check_shape_info": _bound(_check.shape_info_of, "any imm text"),
-        "check_prim_value_info": _bound(_check.prim_info_of, "any dtype text"),
-        "check_tuple_info": _bound(_check.tuple_info_of, "any imm text"),
-        "check_sequence_info": _bound(_check.sequence_info_of, "any imm dtype? text"),
-        "check_func_info": _bound(_check.func_info_of, "any text"),
-        "check_result": _bound(_check.result_of, "any info text any=", aliases=True),
-        # tensors and shapes
-        "reshape": _bound(reshape_to, "any any", pure=True, aliases=True),
-        "view": _bound(view_of, "any any any any", pure=True, aliases=True),
-        "tensor_item": Builtin(tensor_item, "any", pure=True),
-        "shape_of": Builtin(shape_of, "any", pure=True),
-        "tensor_to_shape": Builtin(tensor_to_shape, "any", pure=True),
-        "shape_to_tensor": Builtin(shape_to_tensor, "any", pure=True, account=True),
-        "broadcast_shape": Builtin(broadcast_shape, "any (any)*", pure=True),
-        "tensor_property": Builtin(tensor_property, "any text any=", pure=True),
-        "copy": Builtin(copy, "any", pure=True, account=True),
-        "grow": Builtin(grow, "any any", pure=True, aliases=True, account=True),
-        "to_device": Builtin(to_device, "any any= any=", pure=True, aliases=True),
-        # tuples
-        "make_tuple": Builtin(make_tuple, "(any)*", pure=True, aliases=True),
-        "tuple_getitem": Builtin(tuple_getitem, "any any", pure=True, aliases=True),
-        "tuple_reset_item": Builtin(tuple_reset_item, "any any", pure=True, aliases=True),
-        # functions
-        "make_closure": Builtin(make_closure, "any (any)*", pure=True, aliases=True),
-        "invoke_closure": Builtin(invoke_closure, "any any", aliases=True, calls=True),
-        "call_tir_dyn": Builtin(call_tir_dyn, "any (any)*", aliases=True, calls=True),
-        # conditions and messages
-        "read_if_cond": Builtin(as_condition, "any", pure=True),
-        "assert_op": Builtin(assert_op, "any any= (any)*"),
-        "print": Builtin(print_, "any (any)*"),
-        "is_null": Builtin(is_null, "any", pure=True),
-        "debug_print": Builtin(debug_print, "any (any)*"),
-        "invoke_debug_func": Builtin(
-            invoke_debug_func, "any any any (any)*", aliases=True, calls=True
-        ),
-        # caches that grow (their memory is not planned: nothing planned is part of the result)
-        "attention_kv_cache_create": Builtin(kv_cache.create, "any any any= any=", account=True),
-        "attention_kv_cache_append": Builtin(kv_cache.append, "any any", account=True),
-        "attention_kv_cache_view": Builtin(kv_cache.view, "any any"),
-        "attention_kv_cache_update": Builtin(kv_cache.update, "any any", account=True),
-        "attention_kv_cache_window_override": Builtin(
-            kv_cache.override_window, "any any any", account=True
-        ),
-        "attention_kv_cache_window_override_with_sinks": Builtin(
-            kv_cache.override_window_with_sinks, "any any any any", account=True
-        ),
-        "attention_kv_cache_popn": Builtin(kv_cache.popn, "any any"),
-        "attention_kv_cache_clear": Builtin(kv_cache.clear, "any"),
-        "attention_kv_cache_array_popn": Builtin(kv_cache.array_popn, "any any"),
-        "attention_kv_cache_array_clear": Builtin(kv_cache.array_clear, "any"),
-    }.items()
-}
+TABLE = {row.name: row for row in vars(Builtins).values() if isinstance(row, Builtin)}
 """Every builtin by its full name."""
-
 _OURS = dict(TABLE)
+
+
+def builtin_named(short_name: str) -> Builtin:
+    """The house's own row of "vm.builtin." and this name. Raises KeyError if there is none."""
+    return _OURS[PREFIX + short_name]
 
 
 def register_builtin(name: str, builtin: Builtin) -> None:
@@ -709,23 +681,25 @@ def register_builtin(name: str, builtin: Builtin) -> None:
     Programs built with another row of that name are to be built again. Raises VMValueError for a
     name without the prefix "vm.builtin.", or for arguments of unknown kinds.
     """
-    if not name.startswith("vm.builtin."):
-        raise VMValueError(f"register_builtin: wanted a name such as vm.builtin.move, got {name!r}")
+    if not name.startswith(PREFIX):
+        raise VMValueError(
+            f"register_builtin: wanted a name such as {Builtins.MOVE.name}, got {name!r}"
+        )
     kinds = {kind.removesuffix("=") for kind in (*builtin.fixed, *builtin.repeated)}
-    unknown = sorted(kinds - _ARGUMENT_KINDS)
+    unknown = sorted(kinds - ARGUMENT_KINDS)
     if unknown:
         raise VMValueError(
-            f"register_builtin: {name}: arguments are {', '.join(sorted(_ARGUMENT_KINDS))}, "
+            f"register_builtin: {name}: arguments are {', '.join(sorted(ARGUMENT_KINDS))}, "
             f"got {', '.join(unknown)}"
         )
-    TABLE[name] = builtin
-    _offer(name, builtin)
+    TABLE[name] = replace(builtin, name=name)
+    _offer(TABLE[name])
 
 
-def _offer(name: str, builtin: Builtin) -> None:
+def _offer(builtin: Builtin) -> None:
     """Let TVM's users find a row by `get_global_func`. In programs the table comes first."""
     function = partial(builtin.function, None) if builtin.account else builtin.function
-    register_func(name, function, override=True)
+    register_func(builtin.name, function, override=True)
 
 
 def rows_replaced() -> bool:
@@ -735,8 +709,8 @@ def rows_replaced() -> bool:
     return TABLE != _OURS
 
 
-for _name, _row in _OURS.items():
-    _offer(_name, _row)
+for _row in _OURS.values():
+    _offer(_row)
 
 
 def _alloc_elements(
@@ -748,4 +722,4 @@ def _alloc_elements(
     return alloc_storage_of((*extents, element.itemsize), device_index, element, scope)(None)
 
 
-register_func("vm.builtin.alloc_storage", _alloc_elements, override=True)
+register_func(Builtins.ALLOC_STORAGE.name, _alloc_elements, override=True)

@@ -40,11 +40,16 @@ class Demand(NamedTuple):
     shape: tuple[int, ...] | None = None
 
 
+def tensor_text(array: NDArray | np.ndarray, dtype: DataType | None = None) -> str:
+    """``Tensor((3, 4), float32)`` for a message."""
+    dims = ", ".join(map(str, array.shape)) + ("," if array.ndim == 1 else "")
+    return f"Tensor(({dims}), {dtype or array.dtype})"
+
+
 def got(value: object) -> str:
     """A short description of a run-time value for a message."""
     if isinstance(value, (NDArray, np.ndarray)):
-        dims = ", ".join(map(str, value.shape)) + ("," if value.ndim == 1 else "")
-        return f"Tensor(({dims}), {value.dtype})"
+        return tensor_text(value)
     if type(value) is ShapeTuple:
         return f"Shape({shape_text(value)})"
     if value is None:
@@ -69,6 +74,27 @@ def short_number(value: float) -> str:
     """`value` as text for a message."""
     # str() of a huge int is slow, and refused by Python past some size.
     return str(value) if -(1 << 127) < value < 1 << 127 else "of more than 127 bits"
+
+
+def plain_number(value: Any) -> Any:
+    """A numpy number or an array without axes as a Python number; all else as it is."""
+    is_array = isinstance(value, (np.generic, np.ndarray, NDArray))
+    return value.item() if is_array and value.ndim == 0 else value
+
+
+def number_of(value: Any, dtype: DataType) -> int | float | bool | None:
+    """A Python number as one of `dtype`; None if it is of another kind. Raises OverflowError for
+    one that does not fit.
+    """
+    if dtype.is_bool:
+        return bool(value) if isinstance(value, int) and value in (0, 1) else None
+    if dtype.is_float:
+        return float(value) if isinstance(value, (int, float)) else None
+    if not isinstance(value, int):
+        return None
+    if not dtype.min_value <= value <= dtype.max_value:
+        raise OverflowError
+    return int(value)
 
 
 def as_condition(value: Any, what: str = "if") -> bool:

@@ -60,6 +60,7 @@ _TYPES: dict[str, type] = {
     "int": int,
     "float": float,
     "bool": bool,
+    "bytes": bytes,
     "str": str,
     "VMClosure": VMClosure,
     "VMSequence": VMSequence,
@@ -224,6 +225,7 @@ class CompiledProgram:
         }
         fillers: dict[str, Callable[[str], int]] = {
             "free": lambda rest: 0,
+            "again": lambda rest: result_memory.header_pair(),
             "py": function_address,
             "np": numpy_address,
             "type": lambda rest: id(_TYPES[rest]),

@@ -21,7 +21,7 @@ from .device import cpu
 from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim
 from .limits import MAX_NDIM
 from .ndarray import NDArray, ShapeTuple, as_ndarray, numpy_storage_dtype, wrap_unchecked
-from .plain import dtype_from_plain
+from .plain import Codec, codec_of, dtype_from_plain
 from .sinfo import INFO_TYPES, info_from_plain, info_to_plain
 
 ALIGNMENT = 64
@@ -135,13 +135,7 @@ def constant_to_plain(value: Any) -> list[Any]:
         return ["strings", list(value.shape), value.array.reshape(-1).tolist()]
     if kind == "tensor":
         return [kind, str.__str__(value.dtype), list(value.shape)]
-    if kind == "shape":
-        return [kind, list(value)]
-    if kind == "info":
-        return [kind, info_to_plain(value)]
-    if kind == "dim":
-        return [kind, dim_to_plain(value.dim)]
-    return [kind, str.__str__(value) if isinstance(value, str) else value]
+    return [kind, _CODECS[kind].write(value)]
 
 
 def is_strings(value: Any) -> bool:
@@ -170,23 +164,25 @@ def constant_from_plain(plain: object, view: Callable[[Any], np.ndarray]) -> Any
         return _strings_from_plain(plain)
     if len(plain) != 2:
         raise LoadError(f"constant: wanted 2 fields, got {len(plain)}")
+    codec = _CODECS.get(kind)
+    if codec is None:
+        raise LoadError(f"constant: {kind[:40]!r} holding a {type(data).__name__} is not known")
     try:
-        if kind == "shape":
-            if type(data) is not list or not all(type(extent) is int for extent in data):
-                raise LoadError("constant: a shape is a list of ints")
-            return as_constant(ShapeTuple(data))
-        if kind == "info":
-            return info_from_plain(data)
-        if kind == "dim":
-            return DimProgram(dim_from_plain(data))
-        if kind == "dtype":
-            return dtype_from_plain(data)
-        wanted = {"text": str, "int": int, "float": float, "bool": bool}.get(kind)
-        if wanted is None or type(data) is not wanted:
-            raise LoadError(f"constant: {kind[:40]!r} holding a {type(data).__name__} is not known")
-        return as_constant(data)
-    except (VerifyError, VMTypeError, VMValueError) as error:
-        raise LoadError(f"constant: {error}") from None
+        return as_constant(codec.read(data))
+    except (LoadError, VerifyError, VMTypeError, VMValueError) as error:
+        raise LoadError(f"constant: {kind}: {error}") from None
+
+
+_CODECS = {
+    "shape": Codec(list, lambda plain: ShapeTuple(codec_of(tuple[int, ...]).read(plain))),
+    "info": Codec(info_to_plain, info_from_plain),
+    "dim": Codec(lambda value: dim_to_plain(value.dim), lambda p: DimProgram(dim_from_plain(p))),
+    "dtype": codec_of(DataType),
+    "text": Codec(str.__str__, codec_of(str).read),
+    "int": codec_of(int),
+    "float": codec_of(float),
+    "bool": codec_of(bool),
+}
 
 
 def _tensor_from_plain(plain: list[Any], view: Callable[[Any], np.ndarray]) -> NDArray:

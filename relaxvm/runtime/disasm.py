@@ -6,6 +6,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from .builtin import TABLE
+from .builtin_row import short_name
 from .bytecode import INSTRUCTIONS, VM, VOID, Arg, ArgKind, Call, Goto, If, Instruction, Ret
 from .constants import constant_kind, describe
 from .debug_table import source_text
@@ -15,7 +16,6 @@ from .verify import builtin_args, killed_register
 
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 _MNEMONICS = {spec.make: spec.opcode.name.lower() for spec in INSTRUCTIONS}
-_PREFIX = "vm.builtin."
 
 
 def as_text(program: Program, sources: bool = False) -> str:
@@ -188,7 +188,7 @@ def _call_text(program: Program, names: _Names, call: Call) -> str:
         return f"del {names.register(killed)}"
     callee = program.functions[call.func].name
     args = builtin_args(call.args) if callee in TABLE else call.args
-    shown = callee.removeprefix(_PREFIX) if callee in TABLE else callee
+    shown = short_name(callee) if callee in TABLE else callee
     dst = "" if call.dst == VOID else f"{names.register(call.dst)} = "
     return f"{dst}{shown}({', '.join(map(names.arg, args))})"
 

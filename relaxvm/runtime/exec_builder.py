@@ -14,11 +14,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..base import UNKNOWN, DataType, Span, VerifyError, VMTypeError, VMValueError
+from .builtin import Builtins
+from .builtin_row import Builtin
 from .bytecode import (
     PAYLOAD_MAX,
     PAYLOAD_MIN,
@@ -53,17 +56,18 @@ class Label:
         self.pc: int | None = None
 
 
+@dataclass
 class _Function:
     """A function being written."""
 
-    def __init__(
-        self, name: str, param_names: tuple[str, ...], params: tuple[Info, ...], ret: Info
-    ) -> None:
-        self.name, self.param_names, self.params, self.ret = name, param_names, params, ret
-        self.donated: tuple[int, ...] = ()
-        self.instructions: list[Instruction] = []
-        self.sources: list[Span] = []
-        self.jumps: list[tuple[int, Label]] = []
+    name: str
+    param_names: tuple[str, ...]
+    params: tuple[Info, ...]
+    ret: Info
+    donated: tuple[int, ...]
+    instructions: list[Instruction] = field(default_factory=list)
+    sources: list[Span] = field(default_factory=list)
+    jumps: list[tuple[int, Label]] = field(default_factory=list)
 
 
 class ExecBuilder:
@@ -173,9 +177,9 @@ class ExecBuilder:
         infos = [ObjectInfo()] * num_inputs if params_sinfo is None else params_sinfo
         self._function_index(func_name)
         self._current = _Function(
-            str(func_name), tuple(map(str, param_names)), tuple(infos), ret_sinfo or ObjectInfo()
-        )
-        self._current.donated = tuple(donated)
+            str(func_name), tuple(map(str, param_names)), tuple(infos), ret_sinfo or ObjectInfo(),
+            tuple(donated),
+        )  # fmt: skip
         try:
             yield self
             self._functions[self._current.name] = self._current
@@ -194,14 +198,14 @@ class ExecBuilder:
 
     def emit_call(
         self,
-        name: str | Arg,
+        name: str | Arg | Builtin,
         args: Sequence[object] | None = None,
         dst: Arg | None = None,
     ) -> None:
         """``dst = name(*args)``. Arguments that are no `Arg` become immediates and constants.
 
-        Of `vm.builtin.alloc_storage`, a shape and a `DataType` that are no `Arg` ask for so many
-        elements, as in TVM; in the program the size is in bytes.
+        Of `alloc_storage`, a shape and a `DataType` that are no `Arg` ask for so many elements, as
+        in TVM; in the program the size is in bytes.
         """
         self._scope()
         if isinstance(name, Arg):
@@ -209,11 +213,11 @@ class ExecBuilder:
                 raise VMTypeError(f"emit_call: wanted a function, got {name}")
             func = name.value
         else:
-            func = self._function_index(name)
+            func = self._function_index(name.name if isinstance(name, Builtin) else name)
         target = self.void_arg() if dst is None else dst
         if type(target) is not Arg or target.kind != _REGISTER:
             raise VMTypeError(f"emit_call: wanted a register as dst, got {target!r}")
-        if name == "vm.builtin.alloc_storage":
+        if name in (Builtins.ALLOC_STORAGE, Builtins.ALLOC_STORAGE.name):
             args = _size_in_bytes(args or ())
         operands = tuple(map(self._arg, () if args is None else args))
         self._emit(Call(target.value, func, operands))

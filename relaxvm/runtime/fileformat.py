@@ -80,12 +80,13 @@ def pieces(program: Program, sign: bool = True) -> Iterator[Any]:
             signer.update(part)
         return part
 
+    sections = _sections(program)
     keys = _KEYS if program.debug is None else (*_KEYS, _DEBUG)
     yield out(packer.pack_map_header(len(keys) + signer.active))
     for key in keys:
         yield out(packer.pack(key))
         if key != "constants":
-            yield out(packer.pack(_section(program, key)))
+            yield out(packer.pack(sections[key]))
             continue
         yield out(packer.pack_array_header(len(program.constants)))
         for value in program.constants:
@@ -127,20 +128,18 @@ class _Signer:
         return signature
 
 
-def _section(program: Program, key: str) -> Any:
-    if key == "magic":
-        return MAGIC
-    if key == "version":
-        return _least_version(program.kernels, program.functions, program.debug)
-    if key == "provenance":
-        return program.provenance.to_plain()
-    if key == "functions":
-        return [_function_to_plain(info) for info in program.functions]
-    if key == "code":
-        return program.code
-    if key == _DEBUG:
-        return None if program.debug is None else program.debug.to_plain()
-    return None if program.kernels is None else program.kernels.to_plain()
+def _sections(program: Program) -> dict[str, Any]:
+    """What stands under each key but that of the constants."""
+    kernels, debug = program.kernels, program.debug
+    return {
+        "magic": MAGIC,
+        "version": _least_version(kernels, program.functions, debug),
+        "provenance": program.provenance.to_plain(),
+        "functions": [_function_to_plain(info) for info in program.functions],
+        "code": program.code,
+        "kernels": None if kernels is None else kernels.to_plain(),
+        _DEBUG: None if debug is None else debug.to_plain(),
+    }
 
 
 def without_contents(program: Program) -> bytes:

@@ -15,14 +15,15 @@ conditions: memory that grows to the largest size asked for and serves call afte
 
 from __future__ import annotations
 
+import itertools
 import sys
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ..base import VMError, reachable
-from .builtin import Storage, alloc_storage_of, new_tensor_of, storage_size
+from .builtin import Builtins, Storage, alloc_storage_of, new_tensor_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
 
@@ -35,7 +36,6 @@ _COUNTS_TELL = (
     sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
 )
 _SHOWING = (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE)
-_ALLOC_STORAGE, _ALLOC_TENSOR = "vm.builtin.alloc_storage", "vm.builtin.alloc_tensor"
 
 
 @dataclass
@@ -74,9 +74,9 @@ def fused_tensors(
             waiting.clear()
         if pc in skipped:
             continue
-        if op.symbol == _ALLOC_STORAGE and op.size_bytes >= 0 and uses[op.dst] == 2:
+        if op.builtin is Builtins.ALLOC_STORAGE and op.size_bytes >= 0 and uses[op.dst] == 2:
             waiting[op.dst] = pc
-        elif op.symbol == _ALLOC_TENSOR and len(op.args) == 1 and op.args[0] in waiting:
+        elif op.builtin is Builtins.ALLOC_TENSOR and len(op.args) == 1 and op.args[0] in waiting:
             said = waiting.pop(op.args[0])
             if op.function.end_bytes <= ops[said].size_bytes:
                 fused[pc] = said, new_tensor_of(ops[said].function, op.function)
@@ -96,7 +96,7 @@ class Arena:
 
 
 def take_from_arena(arena: Arena, size: Any) -> Storage:
-    """A storage of `size` bytes (as for ``vm.builtin.alloc_storage``) in the arena, which grows if
+    """A storage of `size` bytes (as for `alloc_storage`) in the arena, which grows if
     need be.
     """
     size_bytes = storage_size(size)
@@ -197,7 +197,7 @@ def plan_frame(
     first_branch = next((pc for pc, op in enumerate(ops) if op.target >= 0), len(ops))
     storages: dict[int, int] = {}
     for pc, op in enumerate(ops):
-        if op.symbol != _ALLOC_STORAGE or op.size_bytes < 0 or writes[op.dst] != 1:
+        if op.builtin is not Builtins.ALLOC_STORAGE or op.size_bytes < 0 or writes[op.dst] != 1:
             continue
         if kept_round(pc, op.dst):
             continue
@@ -208,7 +208,7 @@ def plan_frame(
                 storages[op.dst] = pc
     tensors: dict[int, list[int]] = {place: [] for place in storages}
     for pc, op in enumerate(ops):
-        if op.symbol == _ALLOC_TENSOR and len(op.args) == 1 and op.args[0] in storages:
+        if op.builtin is Builtins.ALLOC_TENSOR and len(op.args) == 1 and op.args[0] in storages:
             fits = op.function.end_bytes <= ops[storages[op.args[0]]].size_bytes
             if writes[op.dst] == 1 and op.dst >= info.num_inputs and fits:
                 tensors[op.args[0]].append(pc)
@@ -227,7 +227,11 @@ def plan_frame(
             plan.skipped.add(pc)
     sized: dict[int, int] = {}
     for pc, op in enumerate(ops):
-        if op.symbol == _ALLOC_STORAGE and op.size_bytes < 0 and not kept_round(pc, op.dst):
+        if (
+            op.builtin is Builtins.ALLOC_STORAGE
+            and op.size_bytes < 0
+            and not kept_round(pc, op.dst)
+        ):
             alone = writes[op.dst] == 1 and info.num_inputs <= op.dst < info.register_file_size
             if alone and op.dst not in returned and (op.dst not in shown or _COUNTS_TELL):
                 sized[op.dst] = pc
@@ -252,15 +256,19 @@ def _scope_of(op: Op, template: Sequence[Any]) -> str | None:
 def _mostly_alive_together(ops: Sequence[Op], sized: dict[int, int]) -> bool:
     """Whether keeping all of them costs at most about twice what the program needs at once."""
     kills = {op.args[0]: pc for pc, op in enumerate(ops) if op.kind == OpKind.KILL}
+    lives = [(pc, kills.get(place, len(ops)), 1) for place, pc in sized.items()]
+    return len(sized) <= 2 * _peak(lives)
+
+
+def _peak(lives: Iterable[tuple[int, int, int]]) -> int:
+    """The most that is alive at once of what lives from one instruction to another, each included:
+    (first, last, how much).
+    """
     changes = Counter[int]()
-    for place, pc in sized.items():
-        changes[pc] += 1
-        changes[kills.get(place, len(ops)) + 1] -= 1
-    live = peak = 0
-    for moment in sorted(changes):
-        live += changes[moment]
-        peak = max(peak, live)
-    return len(sized) <= 2 * peak
+    for first, last, size in lives:
+        changes[first] += size
+        changes[last + 1] -= size
+    return max(itertools.accumulate(changes[moment] for moment in sorted(changes)), default=0)
 
 
 def _inside_loops(ops: Sequence[Op]) -> list[int]:
@@ -316,19 +324,11 @@ def _affordable(
     them all alive.
     """
     kills = {op.args[0]: pc for pc, op in enumerate(ops) if op.kind == OpKind.KILL}
-    changes = Counter[int]()
+    lives = []
     for place, pc in storages.items():
-        last = max(
-            [kills.get(place, pc)] + [kills.get(ops[t].dst, len(ops)) for t in tensors[place]]
-        )
-        changes[pc] += ops[pc].size_bytes
-        changes[last + 1] -= ops[pc].size_bytes
-    total = sum(ops[pc].size_bytes for pc in storages.values())
-    live = peak = 0
-    for moment in sorted(changes):
-        live += changes[moment]
-        peak = max(peak, live)
-    if total <= 2 * peak + _SMALL_BYTES:
+        ends = [kills.get(place, pc), *(kills.get(ops[t].dst, len(ops)) for t in tensors[place])]
+        lives.append((pc, max(ends), ops[pc].size_bytes))
+    if sum(size for _, _, size in lives) <= 2 * _peak(lives) + _SMALL_BYTES:
         return list(storages)
     kept, used = [], 0
     for place, pc in storages.items():

@@ -254,8 +254,7 @@ class GraphExecutor:
 
     def get_output(self, index: Any, out: Any = None) -> Any:
         """A copy of a result, or `out` with it."""
-        result = self._arrays[self._heads[_place(index, self._heads, "output")]]
-        return array(result, result.device) if out is None else _into(out, result)
+        return _into(out, self._arrays[self._heads[_place(index, self._heads, "output")]])
 
     def get_num_inputs(self) -> int:
         """How many inputs there are, parameters included."""
@@ -306,12 +305,11 @@ class GraphExecutor:
             if step.node.outputs.start > last.outputs.start:
                 break
             step.run()
-        result = self._arrays[last.outputs[0]]
-        return array(result, result.device) if out is None else _into(out, result)
+        return _into(out, self._arrays[last.outputs[0]])
 
     def outputs_of(self, node: Node) -> list[NDArray]:
         """Copies of what a node gave, until others write into its memory."""
-        return [array(self._arrays[k], self._arrays[k].device) for k in node.outputs]
+        return [_into(None, self._arrays[k]) for k in node.outputs]
 
     def __getitem__(self, name: str) -> Callable[..., Any]:
         return self.get_function(name)
@@ -530,6 +528,9 @@ def _place(index: Any, among: Iterable[Any], what: str) -> int:
 
 
 def _into(out: Any, result: NDArray) -> Any:
+    """`out` with a copy of `result`; without it, a new array."""
+    if out is None:
+        return array(result, result.device)
     target = as_ndarray(out)
     if not np.may_share_memory(target.array, memory_of(out)[0]):
         raise VMTypeError("out: wanted an array that can be written as it is: native and aligned")

@@ -24,7 +24,8 @@ from .limits import Account
 from .link import BuiltinValue, LinkedFunction
 from .ndarray import NDArray, ShapeTuple, as_ndarray, wrap_unchecked
 from .nested import is_nest, map_leaves
-from .ops import OpKind, Step, StepKind
+from .ops import OpKind, Step, StepKind, places_of
+from .trampoline import ROW_MOST
 
 _KERNEL, _CALL, _ROW, _RET, _KERNEL_MANY, _CALL_MANY, _EXTERN, _KILL = range(8)
 _FUNCTION, _IF, _GOTO, _INVOKE, _TAIL_FUNCTION, _TAIL_INVOKE = range(8, 14)
@@ -123,17 +124,10 @@ def run(
                     else:
                         regs[d] = f(regs[a], regs[b], regs[c])
                 elif op == _ROW:
-                    # `step` names the kernel, should one raise.
-                    for step in f:
-                        _, f, _, a, b, c = step
-                        if b is None:
-                            code = f(regs[a])
-                        elif c is None:
-                            code = f(regs[a], regs[b])
-                        else:
-                            code = f(regs[a], regs[b], regs[c])
-                        if code is not None:
-                            _fail(step, code, regs)
+                    code = f(regs)
+                    if code is not None:
+                        step = d[code % ROW_MOST]
+                        _fail(step, code // ROW_MOST, regs)
                 elif op == _RET:
                     value = regs[a]
                     if frame is not None:
@@ -148,7 +142,7 @@ def run(
                 elif op == _KERNEL_MANY:
                     code = f(*[regs[i] for i in a])
                     if code is not None:
-                        d.raise_failure(code, [regs[i] for i in a])
+                        _fail(step, code, regs)
                 elif op == _CALL_MANY:
                     regs[d] = f(*a(regs))
                 elif op == _EXTERN:
@@ -208,8 +202,7 @@ def run(
 
 
 def _fail(step: Step, code: int, regs: list[Any]) -> None:
-    _, _, kernel, *places = step
-    kernel.raise_failure(code, [regs[place] for place in places if place is not None])
+    step[2].raise_failure(code, [regs[place] for place in places_of(step)])
 
 
 def closure_call(closure: Any, args: Any) -> tuple[Any, list[Any]]:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from ..base import DataType, VMError, VMTypeError, VMValueError
+from .check import short_number, tensor_text
 from .dims import Dim, Scalar, evaluate, format_dim, is_symbol, symbols_of
 from .kernel import Failure, KernelInfo, KernelParam
 from .ndarray import NDArray
@@ -29,8 +30,7 @@ def wanted_text(param: KernelParam) -> str:
 
 def _got(value: object) -> str:
     if isinstance(value, (NDArray, np.ndarray)):
-        dims = ", ".join(map(str, value.shape)) + ("," if value.ndim == 1 else "")
-        return f"Tensor(({dims}), {value.dtype})"
+        return tensor_text(value)
     return f"{type(value).__name__} {reprlib.repr(value)}"[:200]
 
 
@@ -47,7 +47,7 @@ def raise_wrong_kind(info: KernelInfo, i: int, value: object) -> NoReturn:
         low, high = param.dtype.min_value, param.dtype.max_value
         raise VMValueError(
             f"{where_text(info, i)}: wanted a {param.dtype} ({low} to {high}), "
-            f"got {str(value)[:80]}"
+            f"got {short_number(value)}"
         )
     raise VMTypeError(f"{where_text(info, i)}: wanted {wanted_text(param)}, got {_got(value)}")
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..base import InternalError, VMTypeError, VMValueError
 from .binding import bind_by_name
-from .check import short_number
+from .check import number_of, plain_number
 from .dims import Scalar
 from .kernel import Failure, KernelInfo
 from .kernel_errors import raise_for_failure, raise_wrong_kind, wanted_text, where_text
@@ -224,28 +224,11 @@ def _as_tensor(info: KernelInfo, i: int, arg: object) -> NDArray:
 
 def _as_scalar(info: KernelInfo, i: int, arg: Any) -> Scalar:
     """`arg` as the Python number that the kernel's entry takes for parameter `i`."""
-    param, value = info.params[i], arg
-    if isinstance(value, (np.generic, np.ndarray, NDArray)) and getattr(value, "ndim", 0) == 0:
-        value = value.item()
-    kind = param.dtype.kind
-    if kind == "bool":
-        if isinstance(value, bool) or (isinstance(value, int) and value in (0, 1)):
-            return bool(value)
-    elif param.dtype.is_float:
-        if isinstance(value, (int, float)):
-            try:
-                return float(value)
-            except OverflowError:
-                raise VMValueError(
-                    f"{where_text(info, i)}: an int {short_number(value)} is too large for "
-                    f"{param.dtype}"
-                ) from None
-    elif isinstance(value, int):
-        if not param.dtype.min_value <= value <= param.dtype.max_value:
-            raise VMValueError(
-                f"{where_text(info, i)}: wanted a {param.dtype} ({param.dtype.min_value} to "
-                f"{param.dtype.max_value}), "
-                f"got {short_number(value)}"
-            )
-        return int(value)
-    raise_wrong_kind(info, i, arg)
+    value = plain_number(arg)
+    try:
+        number = number_of(value, info.params[i].dtype)
+    except OverflowError:
+        raise_wrong_kind(info, i, value)
+    if number is None:
+        raise_wrong_kind(info, i, arg)
+    return number

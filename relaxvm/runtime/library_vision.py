@@ -111,6 +111,14 @@ def _checked(boxes: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
     return places, values
 
 
+def _thresholds(most: Any, iou: Any, least: Any) -> tuple[int, float, float]:
+    return (
+        int(scalar_of(most, "non_max_suppression: max_output_boxes_per_class")),
+        scalar_of(iou, "non_max_suppression: iou_threshold"),
+        scalar_of(least, "non_max_suppression: score_threshold"),
+    )
+
+
 @library("non_max_suppression")
 def non_max_suppression(
     boxes: Any, scores: Any, most: Any, iou: Any, least: Any, center: Any
@@ -120,9 +128,7 @@ def non_max_suppression(
     kept = non_max_suppression_values(
         places,
         values,
-        int(scalar_of(most, "non_max_suppression: max_output_boxes_per_class")),
-        scalar_of(iou, "non_max_suppression: iou_threshold"),
-        scalar_of(least, "non_max_suppression: score_threshold"),
+        *_thresholds(most, iou, least),
         bool(integer_of(center, "non_max_suppression: center_point_box")),
     )
     return result_of(kept)
@@ -158,9 +164,7 @@ def combined_non_max_suppression(
     kept = combined_values(
         places,
         values,
-        int(scalar_of(most, "non_max_suppression: max_output_boxes_per_class")),
-        scalar_of(iou, "non_max_suppression: iou_threshold"),
-        scalar_of(least, "non_max_suppression: score_threshold"),
+        *_thresholds(most, iou, least),
     )
     for out, value in zip(outs, kept):
         fill(out, value, "combined_non_max_suppression")

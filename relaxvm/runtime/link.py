@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import LinkError, VMTypeError
-from .builtin import TABLE, Builtin, VMClosure
+from .builtin import TABLE, VMClosure
+from .builtin_row import Builtin
 from .frame import Frames
 from .library import LIBRARY
 from .limits import Account
@@ -36,24 +37,6 @@ class LinkedFunction:
     blocks    the same for the fast loop, made by `steps`
     frames    register files with their storage prepared
     """
-
-    __slots__ = (
-        "__weakref__",
-        "account",
-        "beyond_inputs",
-        "blocks",
-        "frames",
-        "info",
-        "name",
-        "num_inputs",
-        "ops",
-        "plan",
-        "positions",
-        "program",
-        "steps",
-        "template",
-        "vm",
-    )
 
     def __init__(self, vm: Any, resolved: ResolvedFunction) -> None:
         self.vm = vm

@@ -351,11 +351,20 @@ def _address_of(symbol: str, imports: Imports) -> int:
     """The address of a symbol that no object has."""
     if symbol in imports:
         return imports[symbol]()
-    function = getattr(_libc(), symbol, None)
-    address = None if function is None else ctypes.cast(function, ctypes.c_void_p).value
+    address = address_in_process(symbol)
     if not address:
         raise _UnknownError
     return address
+
+
+def address_in_process(symbol: str) -> int | None:
+    """Where this process has a C function, None if it has none, or where only LLVM can tell."""
+    if os.name != "posix":
+        return None
+    try:
+        return ctypes.cast(_libc()[symbol], ctypes.c_void_p).value
+    except AttributeError:
+        return None
 
 
 @functools.lru_cache(maxsize=1)

@@ -20,6 +20,9 @@ _SIZES_BYTES = (1 << 15, 1 << 18, 1 << 22, 1 << 26)
 _CHAINS = 12  # sums that do not wait for each other: enough for two units of latency 4 to 6
 _STEPS = 20_000
 _UNROLLED = 8
+_CYCLES = 8  # of a step of the clock
+_COUNTED = ("compute", "wait", "cycle")
+_Step = Callable[[Function, Value, Value], Value]
 _SECONDS = 0.02
 
 
@@ -27,10 +30,17 @@ _SECONDS = 0.02
 class Roof:
     """Measured rates of one thread: float32 multiplications and additions in registers, and bytes
     per second of reading blocks of several sizes (caches are faster than memory).
+
+    hertz    cycles in a second: of integer operations that wait for each other
+    lanes    float32 numbers of a vector
+    latency  cycles of a multiplication and addition whose result the next one waits for
     """
 
     flops_per_second: float
     bytes_per_second: tuple[tuple[int, float], ...]
+    hertz: float
+    lanes: int
+    latency: float
 
     def bandwidth(self, size_bytes: int) -> float:
         """Bytes per second for a working set of this size: that of the next larger block."""
@@ -62,8 +72,10 @@ def _size_text(size_bytes: int) -> str:
 @functools.lru_cache(maxsize=1)
 def machine_roof() -> Roof:
     """This machine's rates. The first call takes about a tenth of a second, and llvmlite."""
-    compute, read, lanes = _native()
+    compute, wait, cycle, read, lanes = _native()
     place = np.ones(16, np.float32)
+    hertz = _CYCLES * _STEPS / _seconds(lambda: cycle(place.ctypes.data, _STEPS))
+    waits = _seconds(lambda: wait(place.ctypes.data, _STEPS)) / _STEPS
     flops = 2.0 * lanes * _CHAINS * _STEPS
     rate = flops / _seconds(lambda: compute(place.ctypes.data, _STEPS))
     rates = []
@@ -77,14 +89,16 @@ def machine_roof() -> Roof:
         rates.append((size, size * times / took))
     # A larger block is never faster: what says otherwise is noise.
     falling = [(size, max(r for _, r in rates[i:])) for i, (size, _) in enumerate(rates)]
-    return Roof(rate, tuple(falling))
+    return Roof(rate, tuple(falling), hertz, lanes, waits * hertz)
 
 
 _keep: list[Any] = []
 
 
-def _native() -> tuple[Any, Any, int]:
-    """``compute(place, steps)``, ``read(block, steps, times, place)``, the lanes of a vector."""
+def _native() -> tuple[Any, Any, Any, Any, int]:
+    """``compute(place, steps)``, ``wait`` and ``cycle`` likewise, ``read(block, steps, times,
+    place)``, the lanes of a vector.
+    """
     import llvmlite.binding as llvm
 
     llvm.initialize_native_target()
@@ -102,12 +116,14 @@ def _native() -> tuple[Any, Any, int]:
     code = machine.emit_object(module)
     jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
     builder = llvm.JITLibraryBuilder().add_object_img(code)
-    library = builder.export_symbol("compute").export_symbol("read").link(jit, "relaxvm.roof")
+    for name in (*_COUNTED, "read"):
+        builder.export_symbol(name)
+    library = builder.link(jit, "relaxvm.roof")
     _keep[:] = [jit, library]
     word, place = ctypes.c_int64, ctypes.c_void_p
-    compute = ctypes.CFUNCTYPE(None, place, word)(library["compute"])
+    counted = [ctypes.CFUNCTYPE(None, place, word)(library[name]) for name in _COUNTED]
     read = ctypes.CFUNCTYPE(None, place, word, word, place)(library["read"])
-    return compute, read, lanes
+    return counted[0], counted[1], counted[2], read, lanes
 
 
 def _roof_ir(lanes: int, fused: bool) -> str:
@@ -115,20 +131,30 @@ def _roof_ir(lanes: int, fused: bool) -> str:
     width = f'vector-width"="{32 * lanes}"'
     attributes = f'nounwind "prefer-{width} "min-legal-{width}'
     m = Module()
-    f = m.define("void(ptr, i64)", "compute", attributes)
-    place, steps = f.params
-    x = f.load(floats, place, 4)
 
-    def fma(total: Value, k: int) -> Value:
+    def fma(f: Function, total: Value, x: Value) -> Value:
         if fused:
             return f.intrinsic("llvm.fma", total, x, x)
         return f.op("fadd", f.op("fmul", total, x), x)
 
-    before = f.block
-    with f.for_(steps, guard=""):
-        sums = _carried(f, floats, _CHAINS, before, fma)
-    f.store(functools.reduce(functools.partial(f.op, "fadd"), sums), place, 4)
-    f.ret()
+    def cycles(f: Function, total: Value, x: Value) -> Value:
+        # One after the other: neither can be put before the other, nor two of a kind be made one.
+        for k in range(_CYCLES):
+            total = f.op("xor" if k % 2 else "add", total, x)
+        return total
+
+    def counted(name: str, of: str, count: int, op: str, step: _Step) -> None:
+        f = m.define("void(ptr, i64)", name, attributes)
+        place, steps = f.params
+        x, before = f.load(of, place, 4), f.block
+        with f.for_(steps, guard=""):
+            sums = _carried(f, of, count, before, lambda total, k: step(f, total, x))
+        f.store(functools.reduce(functools.partial(f.op, op), sums), place, 4)
+        f.ret()
+
+    counted("compute", floats, _CHAINS, "fadd", fma)
+    counted("wait", floats, 1, "fadd", fma)
+    counted("cycle", "i64", 1, "add", cycles)
     f = m.define("void(ptr, i64, i64, ptr)", "read", attributes)
     block, steps, times, place = f.params
     with f.for_(times, guard=""):
@@ -140,7 +166,7 @@ def _roof_ir(lanes: int, fused: bool) -> str:
                 return f.op("or", total, f.load(ints, f.at(row(i), 4 * lanes * k), 64))
 
             sums = _carried(f, ints, _UNROLLED, before, read)
-        f.emit('  call void asm sideeffect "", "~{memory}"()')
+        f.forget_memory()
         f.store(functools.reduce(functools.partial(f.op, "or"), sums), place, 4)
     f.ret()
     return m.text()

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ..base import NameSupply
-from .builtin import TABLE
+from .builtin_row import Effect
 from .bytecode import VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .constants import DimProgram
 from .dims import symbols_of
@@ -20,13 +20,12 @@ from .ndarray import NDArray, ShapeTuple
 from .origins import dimension_text
 from .program import FunctionInfo, Program
 from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
-from .verify import builtin_args
+from .verify import builtin_args, builtin_called
 
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 _MAX_WORK = 2_000_000
 _MAX_SITES = 64
 _MAX_NESTING = 16
-_PREFIX = "vm.builtin."
 _ONE = Formula.of(1)
 _MAX_PEAKS = 1024
 _MAX_KINDS = 256
@@ -384,14 +383,14 @@ class _Tracer:
         if callee.kind == "vm":
             self._call_function(callee.name, [self._value(a) for a in call.args], call.dst)
             return
-        builtin = TABLE.get(callee.name)
+        builtin = builtin_called(self.program, call)
         if builtin is None:
             # An extern may return (a part of) what it is given.
             values = [self._value(a) for a in call.args]
             self._set(call.dst, _Value(self._union(values)))
             return
         args = builtin_args(call.args)
-        follow = _FOLLOW.get(callee.name.removeprefix(_PREFIX))
+        follow = _FOLLOW.get(builtin.effect)
         if follow is not None:
             follow(self, args, call.dst)
         elif builtin.aliases:
@@ -612,32 +611,26 @@ class _Tracer:
         self._set(dst, _Value(dims=first if all(s == first for s in shapes) else None))
 
 
-_FOLLOW: dict[str, Callable[[_Tracer, Sequence[Arg], int], None]] = {
-    "alloc_storage": _Tracer.alloc_storage,
-    "alloc_tensor": _Tracer.alloc_tensor,
-    "kill_object": _Tracer.kill_object,
-    "move": _Tracer.same,
-    "check_result": _Tracer.same,
-    "to_device": _Tracer.same,
-    "reshape": _Tracer.reshape,
-    "shape_of": _Tracer.shape_of,
-    "copy": _Tracer.copy,
-    "shape_to_tensor": _Tracer.shape_to_tensor,
-    "make_tuple": _Tracer.make_tuple,
-    "tuple_getitem": _Tracer.tuple_getitem,
-    "make_closure": _Tracer.make_closure,
-    "invoke_closure": _Tracer.invoke_closure,
-    "match_shape": _Tracer.match_shape,
-    "match_prim_value": _Tracer.match_prim_value,
-    "shape_expr": _Tracer.shape_expr,
-    "make_shape": _Tracer.make_shape,
-    "make_prim_value": _Tracer.make_prim_value,
-    "broadcast_shape": _Tracer.broadcast_shape,
-    "attention_kv_cache_create": _Tracer.grow_cache,
-    "attention_kv_cache_append": _Tracer.grow_cache,
-    "attention_kv_cache_update": _Tracer.grow_cache,
-    "attention_kv_cache_window_override": _Tracer.grow_cache,
-    "attention_kv_cache_window_override_with_sinks": _Tracer.grow_cache,
+_FOLLOW: dict[Effect, Callable[[_Tracer, Sequence[Arg], int], None]] = {
+    Effect.ALLOCATE: _Tracer.alloc_storage,
+    Effect.PLACE: _Tracer.alloc_tensor,
+    Effect.KILL: _Tracer.kill_object,
+    Effect.INVOKE: _Tracer.invoke_closure,
+    Effect.SAME: _Tracer.same,
+    Effect.RESHAPE: _Tracer.reshape,
+    Effect.SHAPE: _Tracer.shape_of,
+    Effect.COPY: _Tracer.copy,
+    Effect.SHAPE_TENSOR: _Tracer.shape_to_tensor,
+    Effect.TUPLE: _Tracer.make_tuple,
+    Effect.ITEM: _Tracer.tuple_getitem,
+    Effect.CLOSURE: _Tracer.make_closure,
+    Effect.MATCH_SHAPE: _Tracer.match_shape,
+    Effect.MATCH_NUMBER: _Tracer.match_prim_value,
+    Effect.COMPUTE_SLOT: _Tracer.shape_expr,
+    Effect.LOAD_SHAPE: _Tracer.make_shape,
+    Effect.LOAD_NUMBER: _Tracer.make_prim_value,
+    Effect.COMMON_SHAPE: _Tracer.broadcast_shape,
+    Effect.OUTLIVE: _Tracer.grow_cache,
 }
 
 

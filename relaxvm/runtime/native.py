@@ -171,6 +171,7 @@ def _reject_malformed_object(data: bytes, code: NativeCode) -> None:
             raise LoadError(f"{where}: section {i} of the object file is damaged; rebuild the file")
 
 
+@dataclass(eq=False, repr=False)
 class LinkedKernels(Mapping[str, "KernelFunction"]):
     """Kernels by name.
 
@@ -181,36 +182,14 @@ class LinkedKernels(Mapping[str, "KernelFunction"]):
     compiled the VM functions compiled with them, whose entries are in `owner.addresses`
     """
 
-    __slots__ = (
-        "_functions",
-        "compiled",
-        "num_threads",
-        "owner",
-        "reason",
-        "seconds",
-        "section",
-        "source",
-    )
-
-    def __init__(
-        self,
-        functions: dict[str, KernelFunction],
-        source: str,
-        seconds: float,
-        section: KernelSection,
-        reason: str,
-        owner: Any = None,
-        num_threads: int = 0,
-        compiled: CompiledCode | None = None,
-    ) -> None:
-        self._functions = functions
-        self.owner = owner
-        self.num_threads = num_threads
-        self.compiled = compiled
-        self.source = source
-        self.seconds = seconds
-        self.section = section
-        self.reason = reason
+    _functions: dict[str, KernelFunction]
+    source: str
+    seconds: float
+    section: KernelSection
+    reason: str
+    owner: Any = None
+    num_threads: int = 0
+    compiled: CompiledCode | None = None
 
     def __getitem__(self, name: str) -> KernelFunction:
         return self._functions[name]

@@ -4,8 +4,11 @@ running.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
+
+from .builtin_row import Builtin
 
 
 class OpKind(IntEnum):
@@ -33,20 +36,28 @@ class Op(NamedTuple):
     dst: int = -1
     args: tuple[int, ...] = ()
     target: int = -1
-    aliases: bool = False
-    calls: bool = False
-    """A builtin that calls a function it is given."""
+    builtin: Builtin | None = None
     size_bytes: int = -1
     """Bytes of a storage of constant size."""
     tail: bool = False
+
+    @property
+    def aliases(self) -> bool:
+        """Whether it is a builtin whose result may share memory with an argument."""
+        return self.builtin is not None and self.builtin.aliases
+
+    @property
+    def calls(self) -> bool:
+        """Whether it is a builtin that calls a function it is given."""
+        return self.builtin is not None and self.builtin.calls
 
 
 class StepKind(IntEnum):
     """What a step of a block does: (kind, function, dst, a, b, c).
 
     The order is the one the fast loop asks in. KERNEL and CALL have one to three and up to three
-    arguments (a, b, c; None for none), those with "MANY" a tuple of them; of a ROW, `function` is a
-    tuple of KERNEL steps.
+    arguments (a, b, c; None for none), those with "MANY" a tuple of them; of a ROW, `dst` is a
+    tuple of the steps that `function` runs at once, given all registers.
     """
 
     KERNEL = 0
@@ -66,3 +77,9 @@ class StepKind(IntEnum):
 
 
 Step = tuple[int, Any, Any, Any, Any, Any]
+
+
+def places_of(kernel: Step) -> Sequence[int]:
+    """The registers that a step with a kernel passes."""
+    kind, _, _, *places = kernel
+    return places[0] if kind == StepKind.KERNEL_MANY else [p for p in places if p is not None]

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ..base import DataType, VMTypeError, VMValueError
-from .check import got, shape_text
+from .check import got, shape_text, tensor_text
 from .limits import MAX_NESTING
 from .ndarray import NDArray, ShapeTuple, memory_of
 from .nested import map_leaves
@@ -206,20 +206,17 @@ def _writable(target: Any, wanted: Info | None, where: str) -> tuple[np.ndarray,
         )
     if isinstance(wanted, TensorInfo):
         if wanted.dtype is not None and wanted.dtype is not dtype:
-            raise VMTypeError(f"{where}: wanted dtype {wanted.dtype}, got {_shown(memory, dtype)}")
+            raise VMTypeError(
+                f"{where}: wanted dtype {wanted.dtype}, got {tensor_text(memory, dtype)}"
+            )
         if wanted.ndim >= 0 and wanted.ndim != memory.ndim:
             raise VMTypeError(
-                f"{where}: wanted {wanted.ndim} dimensions, got {_shown(memory, dtype)}"
+                f"{where}: wanted {wanted.ndim} dimensions, got {tensor_text(memory, dtype)}"
             )
         for axis, (size, dim) in enumerate(zip(memory.shape, wanted.shape or ())):
             if isinstance(dim, int) and dim != size:
                 raise VMValueError(f"{where}: axis {axis}: wanted {dim}, got {size}")
     return memory, dtype
-
-
-def _shown(memory: np.ndarray, dtype: DataType) -> str:
-    dims = ", ".join(map(str, memory.shape)) + ("," if memory.ndim == 1 else "")
-    return f"Tensor(({dims}), {dtype})"
 
 
 def _touches_itself(memory: np.ndarray) -> bool:
@@ -251,7 +248,7 @@ def _fitting(place: _Place, value: Any) -> Any:
             )
         if value.dtype is not place.dtype:
             assert place.dtype is not None
-            shown = _shown(place.memory, place.dtype)
+            shown = tensor_text(place.memory, place.dtype)
             raise VMTypeError(f"{place.where}: wanted dtype {value.dtype}, got {shown}")
         if value.shape != place.memory.shape:
             raise VMValueError(

@@ -2,7 +2,8 @@
 
 How a field is stored follows from its type:
 
-    str, int, bool, bytes, Literal    as they are        DataType, Dim    a name; see `dims`
+    str, int, float, bool, bytes,     as they are        DataType, Dim    a name; see `dims`
+    Literal
     tuple[X, ...]                     a list             tuple[X, Y]      a list of two
     tuple[Any, ...]                   nested lists       X | None         X or nil
     a `Plain`                         by its form        a union of those that have tags: by them
@@ -25,7 +26,7 @@ from ..base import DataType, LoadError, VerifyError
 from .dims import Dim, dim_from_plain, dim_to_plain
 
 _P = TypeVar("_P", bound="Plain")
-_SCALARS = (str, int, bool, bytes)
+_SCALARS = (str, int, float, bool, bytes)
 
 
 class Plain:

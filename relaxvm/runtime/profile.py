@@ -19,12 +19,13 @@ import json
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
 
 from ..base import VMError
 from .builtin import Storage
+from .builtin_row import short_name
 from .dims import evaluate, is_symbol
 from .disasm import instruction_line
 from .kernel import KernelInfo
@@ -67,6 +68,11 @@ class ProfileRow:
     roof_share: float | None
 
     @property
+    def short_name(self) -> str:
+        """The name without "vm.builtin."."""
+        return short_name(self.name)
+
+    @property
     def mean_ns(self) -> float:
         """Nanoseconds per call."""
         return self.total_ns / self.count
@@ -99,16 +105,29 @@ class ProfileRow:
         }
 
 
+@dataclass(slots=True)
 class _Sum:
-    """A row while it grows. `least_s` is what the roof allows for the calls whose cost is known."""
+    """A row while it grows.
 
-    __slots__ = ("count", "flops", "known", "least_s", "size_bytes", "total_ns")
+    flops, size_bytes  of the calls whose cost is `known`; `least_s` is what the roof allows for it
+    """
 
-    def __init__(self) -> None:
-        self.count = self.total_ns = self.size_bytes = 0
-        self.flops: float | None = None
-        self.known = False
-        self.least_s = 0.0
+    count: int = 0
+    total_ns: int = 0
+    size_bytes: int = 0
+    flops: float | None = None
+    known: bool = False
+    least_s: float = 0.0
+
+    def add(self, other: _Sum) -> None:
+        """Count another in."""
+        self.count += other.count
+        self.total_ns += other.total_ns
+        self.size_bytes += other.size_bytes
+        self.known |= other.known
+        self.least_s += other.least_s
+        if other.flops is not None:
+            self.flops = (self.flops or 0.0) + other.flops
 
 
 class Recorder:
@@ -157,19 +176,13 @@ class Recorder:
             value.raw[::_PAGE_BYTES] = 0
         kind = _KINDS[op.kind]
         key = (fn.name, pc, op.symbol, kind)
-        total = self._sums.get(key)
-        if total is None:
-            total = self._sums[key] = _Sum()
-        total.count += 1
-        total.total_ns += max(ended - began - self._clock_ns, 0)
+        call = _Sum(1, max(ended - began - self._clock_ns, 0))
         if kind == "kernel":
-            size_bytes, flops = self._cost(op.function.info, operands)
-            total.known = True
-            total.size_bytes += size_bytes
             assert self._roof is not None
-            total.least_s += self._roof.least_seconds(size_bytes, flops)
-            if flops is not None:
-                total.flops = (total.flops or 0.0) + flops
+            call.size_bytes, call.flops = self._cost(op.function.info, operands)
+            call.known = True
+            call.least_s = self._roof.least_seconds(call.size_bytes, call.flops)
+        self._sums.setdefault(key, _Sum()).add(call)
         self._event(op.symbol, kind, began, ended, fn.name, pc)
 
     def _event(self, name: str, kind: str, began: int, ended: int, where: str, pc: int) -> None:
@@ -196,14 +209,7 @@ class Recorder:
         ]
         callees: dict[tuple[str, int, str, str], _Sum] = {}
         for (_, _, symbol, kind), each in self._sums.items():
-            total = callees.setdefault(("", -1, symbol, kind), _Sum())
-            total.count += each.count
-            total.total_ns += each.total_ns
-            total.size_bytes += each.size_bytes
-            total.least_s += each.least_s
-            total.known |= each.known
-            if each.flops is not None:
-                total.flops = (total.flops or 0.0) + each.flops
+            callees.setdefault(("", -1, symbol, kind), _Sum()).add(each)
         rows = [self._row(key, each, wall_ns, "") for key, each in callees.items()]
         rows.sort(key=lambda row: (-row.total_ns, row.name))
         events = [(n, k, b - self._started, e - b, w, pc) for n, k, b, e, w, pc in self._events]
@@ -228,6 +234,7 @@ class Recorder:
         return instruction_line(self._program, self._program.function(function), pc)[:200]
 
 
+@dataclass(eq=False)
 class ProfileReport:
     """Where the time of one run went. `str` gives a table.
 
@@ -239,28 +246,16 @@ class ProfileReport:
     roof          what one thread of this machine can do; None for a program without kernels
     """
 
-    def __init__(
-        self,
-        function: str,
-        wall_ns: int,
-        calls: tuple[ProfileRow, ...],
-        instructions: tuple[ProfileRow, ...],
-        result: Any,
-        clock_ns: int,
-        roof: Roof | None,
-        events: list[tuple[str, str, int, int, str, int]],
-        left_out: int,
-    ) -> None:
-        self.function = function
-        self.wall_ns = wall_ns
-        self.calls = calls
-        self.instructions = instructions
-        self.result = result
-        self.clock_ns = clock_ns
-        self.roof = roof
-        self._events = events
-        self._left_out = left_out
-        self._thread = threading.get_native_id()
+    function: str
+    wall_ns: int
+    calls: tuple[ProfileRow, ...]
+    instructions: tuple[ProfileRow, ...]
+    result: Any
+    clock_ns: int
+    roof: Roof | None
+    _events: list[tuple[str, str, int, int, str, int]]
+    _left_out: int
+    _thread: int = field(default_factory=threading.get_native_id)
 
     @property
     def calls_ns(self) -> int:
@@ -391,9 +386,9 @@ def _padded(row: tuple[str, ...], wide: list[int]) -> str:
 
 
 def _cells(row: ProfileRow, aggregate: bool) -> tuple[str, ...]:
-    name = row.name if aggregate else f"{row.function}:{row.instruction} {row.name}"
+    name = row.short_name if aggregate else f"{row.function}:{row.instruction} {row.name}"
     return (
-        name.removeprefix("vm.builtin."),
+        name,
         row.kind,
         str(row.count),
         _us(row.total_ns),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
+import weakref
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,12 @@ OB_TYPE = 8
 TP_FLAGS = 168
 BYTES_DATA = 32
 TUPLE_SIZE, TUPLE_ITEMS = 16, 24
+BYTES_SIZE = 16
+LIST_ITEMS = 24
 SLOT_ARRAY, SLOT_DEVICE, SLOT_DTYPE = 16, 24, 32
 FIRST_SLOT = 16
 ND_DATA, ND_NDIM, ND_DIMS, ND_STRIDES, ND_BASE, ND_DESCR, ND_FLAGS = 16, 24, 32, 40, 48, 56, 64
+ND_WEAKREFS = 72
 DESCR_BYTEORDER, DESCR_TYPE_NUM = 26, 28
 LONG_SUBCLASS = 1 << 24
 
@@ -150,6 +154,12 @@ def compiled_problem() -> str | None:
     base = np.arange(6, dtype=np.int16)
     view = base[1:]
     if peek(id(view) + ND_BASE, ctypes.c_int64) != id(base):
+        return "the layout of numpy arrays is not as expected"
+    if peek(id(b"four") + BYTES_SIZE, ctypes.c_int64) != 4:
+        return "the layout of bytes is not as expected"
+    watched = peek(id(view) + ND_WEAKREFS, ctypes.c_int64)
+    watcher = weakref.ref(view)
+    if watched or peek(id(view) + ND_WEAKREFS, ctypes.c_int64) != id(watcher):
         return "the layout of numpy arrays is not as expected"
     flags = peek(id(base) + ND_FLAGS, ctypes.c_int32)
     if flags & (C_CONTIGUOUS | ALIGNED | WRITEABLE) != C_CONTIGUOUS | ALIGNED | WRITEABLE:

@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from .builtin import TABLE, alloc_shaped_tensor_of
+from .builtin_row import Builtin, Effect
 from .bytecode import VM, VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .frame import Plan, plan_frame
 from .ops import Op, OpKind
 from .program import FunctionInfo, Program
 from .tail_calls import call_circles, mark_tail_calls
-from .verify import DYNAMIC, builtin_args, killed_register, leaders_of, static_values
+from .verify import (
+    DYNAMIC,
+    builtin_args,
+    builtin_called,
+    killed_register,
+    leaders_of,
+    static_values,
+)
 
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 
@@ -124,47 +131,35 @@ class _Resolver:
     def _call(self, call: Call) -> Op:
         info = self._program.functions[call.func]
         dst = self._trash if call.dst == VOID else call.dst
-        builtin = TABLE.get(info.name) if info.kind == "packed" else None
+        builtin = builtin_called(self._program, call)
         if builtin is None:
-            args = tuple(map(self._arg, call.args))
+            kind = OpKind.EXTERN
             if info.kind == "vm":
-                return Op(OpKind.FUNCTION, None, info.name, dst, args)
-            if info.kind == "kernel" and info.name not in self._returning:
-                return Op(OpKind.KERNEL, None, info.name, dst, args)
-            return Op(OpKind.EXTERN, None, info.name, dst, args)
-        operands = builtin_args(call.args)
-        if info.name == "vm.builtin.invoke_closure":
-            return Op(
-                OpKind.INVOKE, builtin.function, info.name, dst, tuple(map(self._arg, operands))
-            )
-        function: Any = builtin.function
-        size_bytes = -1
-        if builtin.bind is not None:
-            constants = static_values(self._program, operands[builtin.dynamic :])
-            if not any(value is DYNAMIC for value in constants):
-                function = builtin.bind(*constants)
-                operands = operands[: builtin.dynamic]
-                size_bytes = getattr(function, "size_bytes", -1)
-        if info.name == "vm.builtin.alloc_tensor" and len(operands) == 4:
-            _, offset, _, dtype = static_values(self._program, operands)
-            if offset is not DYNAMIC:
-                function, operands = (
-                    alloc_shaped_tensor_of(offset, dtype),
-                    (operands[0], operands[2]),
-                )
+                kind = OpKind.FUNCTION
+            elif info.kind == "kernel" and info.name not in self._returning:
+                kind = OpKind.KERNEL
+            return Op(kind, None, info.name, dst, tuple(map(self._arg, call.args)))
+        kind = OpKind.INVOKE if builtin.effect is Effect.INVOKE else OpKind.BUILTIN
+        function, operands = self._bound(builtin, builtin_args(call.args))
         args = tuple(map(self._arg, operands))
         if builtin.account:
             args = (self.account, *args)
-        return Op(
-            OpKind.BUILTIN,
-            function,
-            info.name,
-            dst,
-            args,
-            aliases=builtin.aliases,
-            calls=builtin.calls,
-            size_bytes=size_bytes,
-        )
+        size_bytes = getattr(function, "size_bytes", -1)
+        return Op(kind, function, info.name, dst, args, builtin=builtin, size_bytes=size_bytes)
+
+    def _bound(self, builtin: Builtin, operands: tuple[Arg, ...]) -> tuple[Any, tuple[Arg, ...]]:
+        """The function for a call, which knows the constants as far as it can, and the operands
+        that are left for it.
+        """
+        values = static_values(self._program, operands)
+        ways = [] if builtin.bind is None else [(tuple(range(builtin.dynamic)), builtin.bind)]
+        if builtin.partly is not None and len(operands) == len(builtin.fixed):
+            ways.append(builtin.partly)
+        for left, bind in ways:
+            constants = [value for i, value in enumerate(values) if i not in left]
+            if not any(value is DYNAMIC for value in constants):
+                return bind(*constants), tuple(operands[i] for i in left)
+        return builtin.function, operands
 
 
 def _returning_kernels(program: Program) -> frozenset[str]:

@@ -5,6 +5,10 @@ A block is free when nobody but the table below holds it: results, their views, 
 whoever borrows them all hold the block. Machine code looks through the table itself (the IR is in
 `target/llvm/vm_support.py`); where nothing fits it asks `make`. Everything happens under the GIL.
 
+Small results go round with the header that numpy has for each: every place of a program that makes
+one remembers the last two arrays, in a pair of addresses (`header_pair`). One that nobody else
+holds, weakly neither, is the next result if dtype and shape are the same.
+
 The table holds at most `MOST_BYTES`. What nobody took for some seconds is let go, so an idle
 process holds nothing; a child of `fork` begins with nothing.
 """
@@ -24,6 +28,8 @@ from .locks import lock
 
 FROM_BYTES = 1 << 16
 """Smaller memory comes from the allocator, which serves it as fast."""
+AGAIN_BYTES = 1 << 13
+"""Results of up to so many bytes are kept with their headers."""
 SLACK_SHIFT = 3
 """A block may be larger than what is wanted by that shifted right."""
 SLOTS = 256
@@ -36,6 +42,9 @@ END, NOW, FIRST = 0, 1, 2
 OBJECT, CAPACITY, USED, SLOT_WORDS = 0, 1, 2, 3
 
 _words = (ctypes.c_int64 * (FIRST + SLOT_WORDS * SLOTS))()
+_PAIRS = 256
+_headers = (ctypes.c_int64 * (2 * _PAIRS))()
+_pairs_used = 0
 _blocks: list[np.ndarray | None] = [None] * SLOTS
 _sizes = [0] * SLOTS
 _lock = lock()
@@ -51,6 +60,15 @@ COUNTS_TELL = (
 def table_address() -> int:
     """Where the table lies, for machine code."""
     return ctypes.addressof(_words)
+
+
+def header_pair() -> int:
+    """Where machine code may keep two arrays, each a reference. When all pairs are in use, places
+    share them: no array is taken again without a look at what it is.
+    """
+    global _pairs_used
+    _pairs_used += 1
+    return ctypes.addressof(_headers) + 16 * (_pairs_used % _PAIRS)
 
 
 def held_bytes() -> int:

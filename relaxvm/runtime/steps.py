@@ -12,10 +12,8 @@ from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from .frame import Fused, Plan, fused_tensors, take_from_arena
-from .ops import Op, OpKind, Step, StepKind
-
-_KERNEL, _ROW = StepKind.KERNEL.value, StepKind.ROW.value
-_LEAST_ROW = 3
+from .ops import Op, OpKind, Step, StepKind, places_of
+from .trampoline import ROW_MOST, is_fast, make_row
 
 
 class Blocks:
@@ -26,18 +24,6 @@ class Blocks:
     starts     the instructions that begin blocks
     positions  the instruction of each step, by its identity
     """
-
-    __slots__ = (
-        "_arenas",
-        "_fused",
-        "_gone",
-        "_index",
-        "_ops",
-        "_plan",
-        "_registers",
-        "positions",
-        "starts",
-    )
 
     def __init__(
         self, ops: Sequence[Op], plan: Plan, leaders: Iterable[int], registers: int, fuse: bool
@@ -87,15 +73,20 @@ class Blocks:
 
 
 def _in_rows(steps: Sequence[Step]) -> tuple[Step, ...]:
-    """`steps` with neighbouring kernels as one step each, which asks less of the loop."""
+    """`steps` with neighbouring kernels as one step each, whose calls cost no Python."""
     rows: list[Step] = []
-    for kind, same in itertools.groupby(steps, operator.itemgetter(0)):
-        group = tuple(same)
-        if kind == _KERNEL and len(group) >= _LEAST_ROW:
-            rows.append((_ROW, group, None, None, None, None))
-        else:
-            rows += group
+    for fast, same in itertools.groupby(steps, _is_fast_kernel):
+        group = list(same)
+        while fast and len(group) > 1:
+            row, group = tuple(group[:ROW_MOST]), group[ROW_MOST:]
+            native = make_row([(step[1], places_of(step)) for step in row])
+            rows.append((StepKind.ROW.value, native, row, None, None, None))
+        rows += group
     return tuple(rows)
+
+
+def _is_fast_kernel(step: Step) -> bool:
+    return step[0] in (StepKind.KERNEL, StepKind.KERNEL_MANY) and is_fast(step[1])
 
 
 def _step(op: Op, pc: int, index: dict[int, int], registers: int) -> Step:
@@ -106,7 +97,7 @@ def _step(op: Op, pc: int, index: dict[int, int], registers: int) -> Step:
     a, b, c = (*args[:3], None, None, None)[:3]
     if op.kind == OpKind.KERNEL:
         if 1 <= count <= 3:
-            return (_KERNEL, op.function.call, op.function, a, b, c)
+            return (StepKind.KERNEL.value, op.function.call, op.function, a, b, c)
         return (StepKind.KERNEL_MANY.value, op.function.call, op.function, args, None, None)
     if op.kind == OpKind.BUILTIN or (op.kind == OpKind.EXTERN and op.dst >= registers):
         # What an extern returns is made a value of the program where a register takes it.

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from ..base import components
+from .builtin import TABLE
+from .builtin_row import Effect
 from .bytecode import ArgKind, Call
 from .ops import Op, OpKind
 from .program import Program
 
 _MAX_FOLLOWED = 64
-_MOVE, _INVOKE = "vm.builtin.move", "vm.builtin.invoke_closure"
 # Stands for all functions that are used as values.
 _ANY_VALUE = ""
 
@@ -31,7 +32,7 @@ def call_circles(program: Program) -> dict[str, int]:
             callee = program.functions[instruction.func]
             if callee.kind == "vm":
                 mine.add(callee.name)
-            elif callee.name == _INVOKE:
+            elif callee.name in TABLE and TABLE[callee.name].effect is Effect.INVOKE:
                 mine.add(_ANY_VALUE)
             values.update(
                 program.functions[arg.value].name
@@ -67,10 +68,14 @@ def _is_returned(ops: list[Op], pc: int) -> bool:
             return op.args[0] == held
         if op.kind == OpKind.GOTO:
             following = op.target
-        elif op.symbol == _MOVE and op.args[0] == held:
+        elif _is_move(op) and op.args[0] == held:
             held, following = op.dst, following + 1
         elif op.kind == OpKind.KILL and op.args[0] != held:
             following += 1
         else:
             return False
     return False
+
+
+def _is_move(op: Op) -> bool:
+    return op.builtin is not None and op.builtin.effect is Effect.SAME and not op.builtin.raises

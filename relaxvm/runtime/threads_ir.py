@@ -118,7 +118,7 @@ _PARALLEL_FOR = "i32(ptr, ptr, i64, i64, i64)"
 
 
 def _at(offset: int) -> llvm.Value:
-    return llvm.value(f"getelementptr (i8, ptr @relaxvm_pool_state, i64 {offset})", "ptr")
+    return llvm.address_in("relaxvm_pool_state", offset)
 
 
 def _lane(f: llvm.Function, lane: llvm.Operand) -> llvm.Value:

@@ -19,8 +19,9 @@ import importlib.util
 import math
 import struct
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import SourceFileLoader
+from types import BuiltinFunctionType
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,7 @@ from .ndarray import NDArray
 from .pyabi import peek
 from .trampoline_ir import CODE_COUNT as CODE_COUNT
 from .trampoline_ir import CODE_WANTS_NDARRAY as CODE_WANTS_NDARRAY
+from .trampoline_ir import ROW_MOST as ROW_MOST
 
 RELEASE_GIL_ELEMENTS = 1 << 15
 """Calls with so many tensor elements run without the GIL; for fewer, switching costs too much.
@@ -149,6 +151,9 @@ def fast_path_problem() -> str | None:
     record = bytes(range(48))
     if ctypes.string_at(id(record) + pyabi.BYTES_DATA, 48) != record:
         return "the layout of bytes objects is not as expected"
+    listed = [object(), 7]
+    if peek(peek(id(listed) + pyabi.LIST_ITEMS, ctypes.c_int64), ctypes.c_int64) != id(listed[0]):
+        return "the layout of lists is not as expected"
     for kind in (int, float, bool, np.ndarray, NDArray):
         if peek(id(kind) + pyabi.TP_FLAGS, ctypes.c_ulong) != kind.__flags__:
             return "the layout of type objects is not as expected"
@@ -206,19 +211,23 @@ def _array_problem(array: np.ndarray) -> str | None:
 
 
 @functools.lru_cache(maxsize=1)
-def _method() -> tuple[int, bytes]:
-    """The address of the method definition, and the part of the entry record that all kernels
-    share.
+def _methods() -> tuple[int, int, bytes]:
+    """The addresses of the method definitions of a kernel and of a row, and the part of the entry
+    record that all kernels share.
     """
-    library = LinkedCode((_object_code(),), ("relaxvm_call",), {})
+    symbols = ("relaxvm_call", "relaxvm_call_row")
+    library = LinkedCode((_object_code(),), symbols, {})
     name = ctypes.create_string_buffer(b"relaxvm_kernel")
-    method = ctypes.create_string_buffer(
-        pyabi.method_definition(
-            ctypes.addressof(name), library.addresses["relaxvm_call"], pyabi.METH_FASTCALL
+    methods = [
+        ctypes.create_string_buffer(
+            pyabi.method_definition(
+                ctypes.addressof(name), library.addresses[symbol], pyabi.METH_FASTCALL
+            )
         )
-    )
+        for symbol in symbols
+    ]
     # Kernel functions may outlive everything, this module included: never let these go.
-    for kept in (name, method, library):
+    for kept in (name, *methods, library):
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
         _keep.append(kept)
     values = {
@@ -233,9 +242,11 @@ def _method() -> tuple[int, bytes]:
     for word in layout.RECORD[4:]:
         if word not in values:
             values[word] = pyabi.function_address(word)
-    return ctypes.addressof(method), struct.pack(
+    shared = struct.pack(
         f"={len(layout.RECORD) - 4}Q", *(values[word] for word in layout.RECORD[4:])
     )
+    one, row = map(ctypes.addressof, methods)
+    return one, row, shared
 
 
 _TYPICAL_SIZE = 64
@@ -290,7 +301,7 @@ def make_fast_call(
             f"kernel {info.name}: no native entry here: {problem}; use set_call_path('generic')"
         )
     with _lock:
-        method, shared = _method()
+        method, _, shared = _methods()
     kinds = [_kind_word(p) for p in info.params]
     record = (
         struct.pack("=4Q", address, len(kinds), num_threads, release_elements(info))
@@ -299,6 +310,27 @@ def make_fast_call(
     )
     entry: Callable[..., int | None] = pyabi.new_builtin(method, record, owner)
     return entry
+
+
+def is_fast(call: object) -> bool:
+    """Whether this is a `make_fast_call`, which rows can be made of."""
+    return type(call) is BuiltinFunctionType
+
+
+def make_row(calls: Sequence[tuple[Any, Sequence[int]]]) -> Callable[[list[Any]], int | None]:
+    """A native callable that makes up to `ROW_MOST` fast calls one after another, each on the
+    elements of a list at these places.
+
+    Gives None, or where call k fails with `code`: ``code * ROW_MOST + k``.
+    """
+    words = [len(calls), max(len(places) for _, places in calls)]
+    for call, places in calls:
+        words += [id(call.__self__), len(places), *places]
+    record = struct.pack(f"={len(words)}q", *words)
+    row: Callable[[list[Any]], int | None] = pyabi.new_builtin(
+        _methods()[1], record, tuple(call for call, _ in calls)
+    )
+    return row
 
 
 _Wrapper = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_void_p)

@@ -10,6 +10,7 @@ from .pyabi import (
     BYTES_DATA,
     DESCR_BYTEORDER,
     DESCR_TYPE_NUM,
+    LIST_ITEMS,
     LONG_SUBCLASS,
     ND_DATA,
     ND_DESCR,
@@ -32,6 +33,9 @@ CODE_COUNT = -1_000_000
 """The number of arguments is wrong."""
 CODE_WANTS_NDARRAY = -1_000_001
 """Work large enough to release the GIL: arrays must be NDArrays, whose headers are private."""
+
+ROW_MOST = 64
+"""Calls that a row may make: in between, no thread has its turn and no signal is noticed."""
 
 # What a parameter wants, as the low byte of its word in the entry record.
 TENSOR, TENSOR_BF16, TENSOR_UINT16, BOOL, SIGNED, UNSIGNED, FLOAT = range(7)
@@ -62,10 +66,60 @@ RECORD = (
 
 
 def entry_ir() -> str:
-    """LLVM IR of the native function ``relaxvm_call(self, args, nargs)``."""
+    """LLVM IR of the native functions ``relaxvm_call(self, args, nargs)``, which calls the kernel
+    of its entry record, and ``relaxvm_call_row``, which calls several.
+    """
     m = llvm.Module()
-    _Entry(m.define("ptr(ptr, ptr, i64)", "relaxvm_call")).emit()
+    _Entry(m.define("i64(ptr, ptr, i64)", "relaxvm_enter", linkage="internal")).emit()
+    f = m.define("ptr(ptr, ptr, i64)", "relaxvm_call")
+    _answer(f, f.params[0], f.call("relaxvm_enter", *f.params))
+    _row(m.define("ptr(ptr, ptr, i64)", "relaxvm_call_row"))
     return m.text()
+
+
+def _word(f: llvm.Function, record: llvm.Value, name: str, kind: str = "ptr") -> llvm.Value:
+    """A word of the entry record, loaded where it is needed."""
+    return f.load(kind, f.at(record, BYTES_DATA + 8 * RECORD.index(name)))
+
+
+def _answer(f: llvm.Function, record: llvm.Value, code: llvm.Value) -> None:
+    """Return None if `code` is 0, else it as an int."""
+    with f.if_(f.op("icmp eq", code, 0)):
+        none = _word(f, record, "Py_None")
+        f.call(_word(f, record, "Py_IncRef"), none, of="void(ptr)")
+        f.ret(none)
+    f.ret(f.call(_word(f, record, "PyLong_FromLong"), code, of="ptr(i64)"))
+
+
+def _row(f: llvm.Function) -> None:
+    """The calls of a row on the elements of a list, up to the first that fails.
+
+    The row's own record: how many calls, the most arguments of one; for each its entry record, its
+    number of arguments, and their places in the list.
+    """
+    row, args, _ = f.params
+    count, most = (f.load("i64", f.at(row, BYTES_DATA + 8 * k)) for k in range(2))
+    items = f.load("ptr", f.at(f.load("ptr", args), LIST_ITEMS))
+    operands, first = f.alloca("ptr", 8, most), f.at(row, BYTES_DATA + 16)
+    before = f.block
+    f.jump("call")
+    f.start("call")
+    k = f.phi("i64", (0, before))
+    next_k = f.place()
+    entry = f.phi("ptr", (first, before))
+    next_entry = f.place()
+    record, n, places = f.load("ptr", entry), f.load("i64", f.at(entry, 8)), f.at(entry, 16)
+    with f.for_(n) as i:
+        place = f.load("i64", f.element("i64", places, i))
+        f.store(f.load("ptr", f.element("ptr", items, place)), f.element("ptr", operands, i))
+    code = f.call("relaxvm_enter", record, operands, n)
+    following = f.op("add", k, 1)
+    next_k(k, following, f.block)
+    next_entry(entry, f.element("i64", places, n), f.block)
+    fine, more = f.op("icmp eq", code, 0), f.op("icmp ult", following, count)
+    f.branch(f.op("and", fine, more), "call", "done")
+    f.start("done")
+    _answer(f, record, f.select(fine, 0, f.op("add", f.op("mul", code, ROW_MOST), k)))
 
 
 class _Entry:
@@ -75,9 +129,7 @@ class _Entry:
         self.scalars: list[tuple[llvm.Operand, str]] = []
 
     def word(self, name: str, kind: str = "ptr") -> llvm.Value:
-        """A word of the entry record, loaded where it is needed."""
-        offset = BYTES_DATA + 8 * RECORD.index(name)
-        return self.f.load(kind, self.f.at(self.record, offset))
+        return _word(self.f, self.record, name, kind)
 
     def member(self, base: llvm.Value, offset: int, kind: str = "ptr") -> llvm.Value:
         return self.f.load(kind, self.f.at(base, offset), 4)
@@ -89,12 +141,13 @@ class _Entry:
         self.f.start(fine)
 
     def emit(self) -> None:
+        """The call of one kernel: gives 0 or the number of its failure."""
         f = self.f
         nparams = self.word("nparams", "i64")
         self.unless(f.op("icmp eq", nparams, self.nargs), "bad.count")
         threads = f.cast("trunc", self.word("num_threads", "i64"), "i32")
         kinds = f.at(self.record, BYTES_DATA + 8 * len(RECORD))
-        buffer = f.result_of(f"alloca [40 x i8], i64 {nparams}, align 8", "ptr")
+        buffer = f.alloca("[40 x i8]", 8, nparams)
         before = f.block
         f.branch(f.op("icmp eq", nparams, 0), "filled", "each")
         f.start("each")
@@ -139,10 +192,6 @@ class _Entry:
         elements = f.phi("i64", (0, before), (total_now, "next"))
         any_raw = f.phi("i1", (False, before), (raw_now, "next"))
         code = self.kernel(buffer, elements, any_raw)
-        with f.if_(f.op("icmp eq", code, 0)):
-            none = self.word("Py_None")
-            f.call(self.word("Py_IncRef"), none, of="void(ptr)")
-            f.ret(none)
         failures: list[tuple[llvm.Operand, str]] = [(f.cast("sext", code, "i64"), f.block)]
         f.jump("number")
         for label, number in (("wants.ndarray", CODE_WANTS_NDARRAY), ("bad.count", CODE_COUNT)):
@@ -153,8 +202,7 @@ class _Entry:
         failures.append((f.op("xor", i, -1), "bad.argument"))
         f.jump("number")
         f.start("number")
-        result = f.phi("i64", *failures)
-        f.ret(f.call(self.word("PyLong_FromLong"), result, of="ptr(i64)"))
+        f.ret(f.phi("i64", *failures))
 
     def tensor(self) -> tuple[llvm.Value, llvm.Value]:
         """The header of an array, and whether it is not an NDArray's."""

@@ -9,10 +9,12 @@ size of the program, or the program is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from ..base import DataType, VerifyError, VMError
-from .builtin import TABLE, Builtin
+from .builtin import TABLE
+from .builtin_row import Builtin, Effect
 from .bytecode import VM, VOID, Arg, ArgKind, Call, Goto, If, Instruction, Ret
 from .constants import DimProgram
 from .dims import check, symbols_of
@@ -133,10 +135,8 @@ def _verify_instruction(
 ) -> None:
     registers = info.register_file_size
     if type(instruction) is Call:
-        if instruction.dst != VOID and not 0 <= instruction.dst < registers:
-            raise VerifyError(
-                f"register %{instruction.dst} is outside the {registers} of the function"
-            )
+        if instruction.dst != VOID:
+            _verify_register(instruction.dst, registers)
         if not 0 <= instruction.func < len(program.functions):
             raise VerifyError(
                 f"function f[{instruction.func}] is outside the table of {len(program.functions)}"
@@ -152,10 +152,7 @@ def _verify_instruction(
     elif type(instruction) is Goto:
         _verify_target(pc, instruction.offset, count)
     elif type(instruction) is If:
-        if not 0 <= instruction.cond < registers:
-            raise VerifyError(
-                f"register %{instruction.cond} is outside the {registers} of the function"
-            )
+        _verify_register(instruction.cond, registers)
         _verify_target(pc, instruction.false_offset, count)
     falls_through = type(instruction) is Call or type(instruction) is If
     if falls_through and pc + 1 == count:
@@ -169,11 +166,16 @@ def _verify_target(pc: int, offset: int, count: int) -> None:
         raise VerifyError("the jump is to itself")
 
 
+def _verify_register(register: int, count: int) -> None:
+    if not 0 <= register < count:
+        raise VerifyError(f"register %{register} is outside the {count} of the function")
+
+
 def _verify_arg(program: Program, registers: int, arg: Arg) -> None:
     kind, value = arg
     if kind == _REGISTER:
-        if not 0 <= value < registers and value not in (VOID, VM):
-            raise VerifyError(f"register %{value} is outside the {registers} of the function")
+        if value not in (VOID, VM):
+            _verify_register(value, registers)
     elif kind == _CONSTANT:
         if not 0 <= value < len(program.constants):
             raise VerifyError(
@@ -268,12 +270,18 @@ _WANTED = {
 # Registers
 
 
+def builtin_called(program: Program, call: Call) -> Builtin | None:
+    """The row of what `call` calls, if that is a builtin."""
+    callee = program.functions[call.func]
+    return TABLE.get(callee.name) if callee.kind == "packed" else None
+
+
 def killed_register(program: Program, instruction: Instruction) -> int | None:
-    """The register that a `vm.builtin.kill_object` call ends, if `instruction` is one."""
+    """The register that `instruction` leaves empty, if it is a call that does so."""
     if type(instruction) is not Call or instruction.dst != VOID:
         return None
-    callee = program.functions[instruction.func]
-    if callee.kind != "packed" or callee.name != "vm.builtin.kill_object":
+    row = builtin_called(program, instruction)
+    if row is None or row.effect is not Effect.KILL:
         return None
     arg = builtin_args(instruction.args)[0]
     return arg.value if arg.kind == _REGISTER and arg.value < VOID else None
@@ -292,28 +300,24 @@ def leaders_of(instructions: list[Instruction]) -> list[int]:
     return sorted(leaders)
 
 
+@dataclass(slots=True)
 class _Block:
-    """A basic block as the register analysis sees it."""
+    """A basic block as the register analysis sees it.
 
-    __slots__ = (
-        "clear",
-        "end",
-        "exposed",
-        "gen",
-        "killed",
-        "live",
-        "start",
-        "successors",
-        "undefined",
-    )
+    exposed  register read before it is written here -> instruction
+    live     register -> whether it is defined at the end
+    killed   the register read after it was killed here, and where
+    """
 
-    def __init__(self, start: int, end: int) -> None:
-        self.start, self.end = start, end
-        self.successors: list[int] = []
-        self.exposed: dict[int, int] = {}  # register read before written here -> instruction
-        self.live: dict[int, bool] = {}  # register -> whether it is defined at the end
-        self.killed: tuple[int, int] | None = None  # register read after it was killed here, where
-        self.gen = self.clear = self.undefined = 0
+    start: int
+    end: int
+    successors: list[int] = field(default_factory=list)
+    exposed: dict[int, int] = field(default_factory=dict)
+    live: dict[int, bool] = field(default_factory=dict)
+    killed: tuple[int, int] | None = None
+    gen: int = 0
+    clear: int = 0
+    undefined: int = 0
 
 
 def _reads(instruction: Instruction) -> list[int]:

@@ -9,7 +9,7 @@ from ..ir import IRModule
 from ..runtime import Module
 from ..tir import FORMULA, PrimFunc
 from ..tir.schedule import Schedule
-from ..tir.schedule.rules import SCHEDULED, Choice, DefaultSchedule, WidenIndices, plans_for
+from ..tir.schedule.plans import SCHEDULED, Choice, DefaultSchedule, WidenIndices, plans_for
 from .codegen_kinds import compile_kernels
 from .cpu import cpu_model
 from .llvm import llvm_at_hand

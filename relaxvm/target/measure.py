@@ -9,25 +9,25 @@ from ..runtime.machine_roof import machine_roof
 from .cpu import cpu_model
 from .llvm import host_machine
 
-# Multiplications and additions in a cycle: what `cycles` of predictions count by.
-_UNITS = 2
-_BITS_OF_FLOAT = 32
-
 
 def measured_rates() -> Rates:
     """The rates of this computer, one thread, by code that does nothing but read or multiply; what
     waking threads takes is not measured. Takes a tenth of a second, and llvmlite.
     """
     cpu, roof = cpu_model("llvm"), machine_roof()
-    hertz = roof.flops_per_second / (2 * _UNITS * cpu.lanes(_BITS_OF_FLOAT))
+    hertz = roof.hertz
+    products = roof.flops_per_second / (2 * roof.lanes * hertz)
     sizes = min(cpu.l2_bytes // 2, 1 << 18), min(cpu.l3_bytes // 2, 1 << 22), 1 << 26
     l2, l3, memory = (roof.bandwidth(size) / hertz for size in sizes)
-    return Rates(hertz, l2, l3, memory)
+    return Rates(
+        hertz, l2, l3, memory, products=round(2 * products) / 2, latency=round(roof.latency)
+    )
 
 
 def main() -> None:
     rates = measured_rates()
-    values = ", ".join(f"{f.name}={getattr(rates, f.name):.3g}" for f in fields(rates)[:4])
+    told = [f.name for f in fields(rates) if getattr(rates, f.name) != f.default]
+    values = ", ".join(f"{name}={getattr(rates, name):.3g}" for name in told)
     print(f'"{host_machine().cpu}": Rates({values}),')
 
 

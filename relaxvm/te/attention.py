@@ -2,7 +2,7 @@
 
 The rows of scores stand in blocks, and a block is an axis that all stages share: schedules compute
 the scores, weights and products of one before the next, and the scores are never written whole
-(`tir/schedule/rules/attention.py`). Weights are divided by their sum last, where there is a value
+(`tir/schedule/plans/attention.py`). Weights are divided by their sum last, where there is a value
 for each dimension of a head only.
 """
 

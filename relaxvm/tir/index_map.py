@@ -10,6 +10,7 @@ import inspect
 import keyword
 import re
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -243,45 +244,15 @@ class IndexMap(Node):
         final = (substitute(e, values) for e in self.final_indices)
         return tuple(final if analyzer is None else map(analyzer.simplify, final))
 
-    def mapper(self, extents: Sequence[Any], analyzer: Analyzer | None = None) -> IterMapper:
-        """The map's variables as iterators over ``0 .. extent``."""
-        if len(extents) != len(self.initial_indices):
-            raise IndexMapError(
-                f"index_map: it takes {len(self.initial_indices)} indices, got {len(extents)}"
-            )
-        iters = {v: (0, number_of(e)) for v, e in zip(self.initial_indices, extents)}
-        return IterMapper(iters, analyzer)
-
-    def _without_offsets(self, shape: Sequence[Any]) -> tuple[IndexMap, list[Any], dict[Var, int]]:
-        """(the same map of indices that begin earlier, their extents, by how much they do).
-
-        ``(i + 2) // 4`` of ``i < n`` is ``i' // 4`` of those ``i' < n + 2`` that are at least 2.
-        """
-        extents = _extents(shape)
-        offsets = _offsets(self.final_indices, self.initial_indices)
-        if not offsets or len(extents) != len(self.initial_indices):
-            return self, extents, {}
-        earlier = {v: v - offsets[v] if v in offsets else v for v in self.initial_indices}
-        simplify = Analyzer(wrap=False).simplify
-        moved = [simplify(substitute(e, earlier)) for e in self.final_indices]
-        wider = [e + offsets.get(v, 0) for v, e in zip(self.initial_indices, extents)]
-        return IndexMap(self.initial_indices, moved), wider, offsets
+    def on(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> MapOnShape:
+        """What can be told of the map on the indices of a shape, each found out once."""
+        return MapOnShape(self, shape, analyzer)
 
     def map_shape(
         self, shape: Sequence[Any], analyzer: Analyzer | None = None
     ) -> tuple[PrimExpr, ...]:
         """The least shape that holds all final indices of an initial shape."""
-        plain, extents, _ = self._without_offsets(shape)
-        mapper = plain.mapper(extents, analyzer)
-        out: list[PrimExpr] = []
-        for e in plain.final_indices:
-            total = mapper.sum_of(e)
-            ends = None if total is None else mapper.ends(total)
-            if ends is None:
-                raise IndexMapError(f"index_map: the greatest value of {e} is not known")
-            size = mapper.add(ends[1], 1)
-            out.append(const(size, e.dtype) if isinstance(size, int) else cast(e.dtype, size))
-        return tuple(out)
+        return self.on(shape, analyzer).shape
 
     def padded_shape(self, shape: Sequence[Any]) -> tuple[PrimExpr, ...]:
         """The shape of whole blocks that holds all final indices: an index modulo 4 has 4 places
@@ -334,24 +305,11 @@ class IndexMap(Node):
 
     def is_injective(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> bool:
         """Whether different initial indices are shown to have different final ones."""
-        if self._inverse_given(shape) is not None:
-            return True
-        plain, extents, _ = self._without_offsets(shape)
-        mapper = plain.mapper(extents, analyzer)
-        return set(self.initial_indices) <= mapper.determined(plain.final_indices)
+        return self.on(shape, analyzer).is_injective
 
     def is_bijective(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> bool:
         """Whether, besides, every index of `map_shape` is shown to be the image of one."""
-        if not self.is_injective(shape, analyzer):
-            return False
-        mapper = IterMapper({}, analyzer)
-        before: Any = 1
-        after: Any = 1
-        for e in _extents(shape):
-            before = mapper.mul(before, number_of(e))
-        for e in self.map_shape(shape, analyzer):
-            after = mapper.mul(after, number_of(e))
-        return mapper.equal(before, after)
+        return self.on(shape, analyzer).is_bijective
 
     def inverse(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
         """The map from final to initial indices. Raises IndexMapError unless it is shown to be
@@ -359,74 +317,21 @@ class IndexMap(Node):
 
         shape  extents of the initial indices, or ranges that begin at 0
         """
-        if not self.is_bijective(shape, analyzer):
-            injective = self.is_injective(shape, analyzer)
-            why = "leaves places unused; see non_surjective_inverse" if injective else ""
-            sizes = ", ".join(str(e) for e in _extents(shape))
+        on = self.on(shape, analyzer)
+        if not on.is_bijective:
+            why = "leaves places unused; see non_surjective_inverse" if on.is_injective else ""
+            sizes = ", ".join(map(str, on.sizes))
             raise IndexMapError(
                 f"index_map: {self} is not shown to be invertible for sizes ({sizes})"
                 + (f": it {why}" if why else "")
             )
-        return self.left_inverse(shape, analyzer)
+        return on.left_inverse()
 
     def left_inverse(self, shape: Sequence[Any], analyzer: Analyzer | None = None) -> IndexMap:
         """The map that gives back the initial indices of those final ones that are the image of
         some. Raises IndexMapError unless the map is shown to be injective.
         """
-        back = self._inverse_given(shape)
-        if back is not None:
-            return back
-        plain, extents, offsets = self._without_offsets(shape)
-        mapper = plain.mapper(extents, analyzer)
-        if not set(self.initial_indices) <= mapper.determined(plain.final_indices):
-            raise IndexMapError(f"index_map: {self} is not shown to be invertible")
-        final = [Var(f"axis{k}", e.dtype) for k, e in enumerate(self.final_indices)]
-        pieces: dict[int, tuple[IterMark, list[tuple[Any, Any, PrimExpr]]]] = {}
-        for var, e in zip(final, plain.final_indices):
-            total = mapper.sum_of(e)
-            if total is None:
-                continue
-            _take(mapper, pieces, var, total)
-        values: dict[Var, PrimExpr] = {}
-        work = list(pieces)
-        while work:
-            mark, digits = pieces[work.pop()]
-            value = _whole(mapper, mark, digits)
-            if value is None:
-                continue
-            if isinstance(mark.source, Var):
-                values.setdefault(mark.source, value)
-                continue
-            if not isinstance(mark.source, IterSumExpr):
-                continue
-            before = set(pieces)
-            _take(mapper, pieces, value, mark.source)
-            work.extend(k for k in pieces if k not in before)
-            work.extend(id(d.source) for d in mark.source.args)
-        simplify = Analyzer(wrap=False).simplify
-        results = []
-        for v in self.initial_indices:
-            solved = values.get(v, const(0, v.dtype))
-            results.append(simplify(cast(v.dtype, solved) - offsets.get(v, 0)))
-        return IndexMap(final, results)
-
-    def _inverse_given(self, shape: Sequence[Any]) -> IndexMap | None:
-        """The inverse that the user gave, shown to be one for `shape`; None if there is none."""
-        back = self.inverse_index_map
-        if back is None:
-            return None
-        analyzer = Analyzer(wrap=False)
-        for v, extent in zip(self.initial_indices, _extents(shape)):
-            analyzer.bind(v, Range.from_min_extent(const(0, v.dtype), cast(v.dtype, extent)))
-        for v, again in zip(self.initial_indices, back.map_indices(self.final_indices)):
-            value = analyzer.simplify(cast(v.dtype, again))
-            if not analyzer.can_prove_equal(value, v):
-                sizes = ", ".join(str(e) for e in _extents(shape))
-                raise IndexMapError(
-                    f"index_map: inverse_index_map {back} is not shown to undo {self} for sizes "
-                    f"({sizes}): for {v.name} it gives {value}"
-                )
-        return IndexMap(back.initial_indices, back.final_indices)
+        return self.on(shape, analyzer).left_inverse()
 
     def non_surjective_inverse(self, shape: Sequence[Any]) -> tuple[IndexMap, PrimExpr]:
         """(inverse, padding): where the condition `padding` holds, the final index is the image of
@@ -435,14 +340,15 @@ class IndexMap(Node):
         ``lambda i: (i // 4, i % 4)`` for 14 indices: ``4 * axis0 + axis1``, and padding where that
         is at least 14.
         """
-        back = self.left_inverse(shape)
-        if self.is_bijective(shape):
+        on = self.on(shape)
+        back = on.left_inverse()
+        if on.is_bijective:
             return back, const(False)
         analyzer = Analyzer(wrap=False)
-        for v, e in zip(back.initial_indices, self.map_shape(shape)):
+        for v, e in zip(back.initial_indices, on.shape):
             analyzer.bind(v, Range.from_min_extent(const(0, e.dtype), e))
         outside: list[PrimExpr] = []
-        for value, extent in zip(back.final_indices, _extents(shape)):
+        for value, extent in zip(back.final_indices, on.sizes):
             outside += [value < 0, value >= extent]
         # Places between the images: those that do not come back.
         for v, e in zip(back.initial_indices, self.map_indices(back.final_indices)):
@@ -526,6 +432,127 @@ class IndexMap(Node):
             raise IndexMapError(f"index_map: axis_separators: wanted numbers, got {separators!r}")
         back = IndexMap.from_data(data["inverse"], size) if "inverse" in data else None
         return IndexMap(list(variables.values()), final, back, separators)
+
+
+class MapOnShape:
+    """An index map on the indices of a shape: extents, or ranges that begin at 0.
+
+    plain    the same map of indices that begin earlier, by `offsets`: ``(i + 2) // 4`` of ``i < n``
+             is ``i' // 4`` of those ``i' < n + 2`` that are at least 2
+    """
+
+    def __init__(
+        self, index_map: IndexMap, shape: Sequence[Any], analyzer: Analyzer | None
+    ) -> None:
+        self.map, self.sizes = index_map, _extents(shape)
+        first = index_map.initial_indices
+        if len(self.sizes) != len(first):
+            raise IndexMapError(f"index_map: it takes {len(first)} indices, got {len(self.sizes)}")
+        self.plain, extents = index_map, self.sizes
+        self.offsets = _offsets(index_map.final_indices, first)
+        if self.offsets:
+            earlier = {v: v - n for v, n in self.offsets.items()}
+            simplify = Analyzer(wrap=False).simplify
+            moved = [simplify(substitute(e, earlier)) for e in index_map.final_indices]
+            self.plain = IndexMap(first, moved)
+            extents = [e + self.offsets.get(v, 0) for v, e in zip(first, self.sizes)]
+        iters = {v: (0, number_of(e)) for v, e in zip(first, extents)}
+        self.mapper = IterMapper(iters, analyzer)
+
+    @cached_property
+    def shape(self) -> tuple[PrimExpr, ...]:
+        """The least shape that holds all final indices."""
+        mapper = self.mapper
+        out: list[PrimExpr] = []
+        for e in self.plain.final_indices:
+            total = mapper.sum_of(e)
+            ends = None if total is None else mapper.ends(total)
+            if ends is None:
+                raise IndexMapError(f"index_map: the greatest value of {e} is not known")
+            size = mapper.add(ends[1], 1)
+            out.append(const(size, e.dtype) if isinstance(size, int) else cast(e.dtype, size))
+        return tuple(out)
+
+    @cached_property
+    def _determined(self) -> bool:
+        return self.mapper.iters.keys() <= self.mapper.determined(self.plain.final_indices)
+
+    @cached_property
+    def is_injective(self) -> bool:
+        """Whether different initial indices are shown to have different final ones."""
+        return self._inverse_given is not None or self._determined
+
+    @cached_property
+    def is_bijective(self) -> bool:
+        """Whether, besides, every index of `shape` is shown to be the image of one."""
+        if not self.is_injective:
+            return False
+        before: Any = 1
+        after: Any = 1
+        for e in self.sizes:
+            before = self.mapper.mul(before, number_of(e))
+        for e in self.shape:
+            after = self.mapper.mul(after, number_of(e))
+        return self.mapper.equal(before, after)
+
+    def left_inverse(self) -> IndexMap:
+        """The map that gives back the initial indices of those final ones that are the image of
+        some. Raises IndexMapError unless the map is shown to be injective.
+        """
+        back = self._inverse_given
+        if back is not None:
+            return back
+        if not self._determined:
+            raise IndexMapError(f"index_map: {self.map} is not shown to be invertible")
+        mapper = self.mapper
+        final = [Var(f"axis{k}", e.dtype) for k, e in enumerate(self.map.final_indices)]
+        pieces: dict[int, tuple[IterMark, list[tuple[Any, Any, PrimExpr]]]] = {}
+        for var, e in zip(final, self.plain.final_indices):
+            total = mapper.sum_of(e)
+            if total is None:
+                continue
+            _take(mapper, pieces, var, total)
+        values: dict[Var, PrimExpr] = {}
+        work = list(pieces)
+        while work:
+            mark, digits = pieces[work.pop()]
+            value = _whole(mapper, mark, digits)
+            if value is None:
+                continue
+            if isinstance(mark.source, Var):
+                values.setdefault(mark.source, value)
+                continue
+            if not isinstance(mark.source, IterSumExpr):
+                continue
+            before = set(pieces)
+            _take(mapper, pieces, value, mark.source)
+            work.extend(k for k in pieces if k not in before)
+            work.extend(id(d.source) for d in mark.source.args)
+        simplify = Analyzer(wrap=False).simplify
+        results = []
+        for v in self.map.initial_indices:
+            solved = values.get(v, const(0, v.dtype))
+            results.append(simplify(cast(v.dtype, solved) - self.offsets.get(v, 0)))
+        return IndexMap(final, results)
+
+    @cached_property
+    def _inverse_given(self) -> IndexMap | None:
+        """The inverse that the user gave, shown to be one for the shape; None if there is none."""
+        back = self.map.inverse_index_map
+        if back is None:
+            return None
+        analyzer = Analyzer(wrap=False)
+        for v, extent in zip(self.map.initial_indices, self.sizes):
+            analyzer.bind(v, Range.from_min_extent(const(0, v.dtype), cast(v.dtype, extent)))
+        for v, again in zip(self.map.initial_indices, back.map_indices(self.map.final_indices)):
+            value = analyzer.simplify(cast(v.dtype, again))
+            if not analyzer.can_prove_equal(value, v):
+                sizes = ", ".join(map(str, self.sizes))
+                raise IndexMapError(
+                    f"index_map: inverse_index_map {back} is not shown to undo {self.map} for "
+                    f"sizes ({sizes}): for {v.name} it gives {value}"
+                )
+        return IndexMap(back.initial_indices, back.final_indices)
 
 
 _DTYPES = ("int32", "int64")

@@ -1,6 +1,7 @@
 """`specialize`: a loop function with some parameters fixed.
 
 specialize(f, {n: 16})          f(a: handle, n)   ->  f(a: handle), every n a 16
+specialize(f, {m: 16})          every m a 16, if m stands in the shape of a buffer parameter
 specialize(f, {a: buffer})      A[m, n] becomes the buffer's shape, dtype checked; m and n follow
 """
 
@@ -10,7 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..base import TIRError
-from ..ir import BinaryExpr, IntImm, Map, Node, PrimExpr, Var, as_expr, binary, cast
+from ..ir import BinaryExpr, IntImm, Map, Node, PrimExpr, Var, as_expr, binary, cast, walk
 from ..ir.walk import transform
 
 if TYPE_CHECKING:
@@ -22,13 +23,19 @@ def specialize(func: PrimFunc, param_map: Mapping[Any, Any]) -> PrimFunc:
 
     A scalar parameter given a value (a number or an expression) disappears. A buffer parameter
     given a `Buffer` stays, with that buffer in its place; variables of its shape take the values
-    they must have. Raises TIRError for an unknown parameter, a dtype or rank that differs, or a
-    variable given two values.
+    they must have. A variable of a shape that is given a value has it everywhere. Raises TIRError
+    for an unknown parameter, a dtype or rank that differs, or a variable given two values.
     """
     values: dict[Var, PrimExpr] = {}
     buffers: dict[Any, Any] = {}
     name = func.get_attr("global_symbol", "function")
+    symbols = {
+        v for b in func.buffer_map.values() for d in b.shape for v in walk(d) if isinstance(v, Var)
+    }
     for key, value in param_map.items():
+        if key in symbols - {*func.params}:
+            _bind(values, key, as_expr(value, key.dtype), f"symbol {key.name}")
+            continue
         param = _parameter(func, key, name)
         if param not in func.buffer_map:
             if not isinstance(value, (PrimExpr, int, float)):

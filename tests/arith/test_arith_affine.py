@@ -171,3 +171,15 @@ def test_parts_of_an_axis():
             assert facts[3] is None or one | two <= taken(facts[3], size), (a, b, size)
     assert {(True, False, False), (False, True, False), (True, False, True)} <= answers
     assert numbers.hull((n, 2), (n + 3, number_of(IntImm("int32", 4))))[1] == 7
+
+
+def test_a_constant_beyond_the_dtype_of_the_other_number_stays_what_it_is():
+    numbers, large = Numbers(), 2**40
+    for got, wanted in (
+        (numbers.add(i, large), large + 3),
+        (numbers.sub(-large, i), -large - 3),
+        (numbers.mul(large, i), large * 3),
+        (numbers.floordiv(i, large), 0),
+    ):
+        assert worth(got, {i: 3}) == wanted
+    assert not numbers.inside((i, large), (i, 8)) and numbers.inside((i, 8), (i, large))

@@ -59,6 +59,24 @@ def test_loops_and_memory():
     assert run(f.module, "f", INT2, 9, 4) == 2500
 
 
+def test_memory_of_a_size_that_the_run_knows_and_what_a_function_begins_with():
+    f, (n, start) = define("i64(i64, i64)")
+    total = llvm.value("%total", "ptr")
+    numbers = f.alloca("i64", 8, n)
+    with f.for_(n) as i:
+        f.store(f.op("mul", i, i), f.element("i64", numbers, i))
+    with f.for_(n) as i:
+        square = f.load("i64", f.element("i64", numbers, i))
+        f.forget_memory()
+        f.store(f.op("add", f.load("i64", total), square), total)
+    f.ret(f.load("i64", total))
+    f.alloca("i64", 8, 1, total)
+    with f.into(f.allocas, "entry"):
+        f.store(start, total)
+    assert run(f.module, "f", INT2, 5, 100) == 130
+    assert run(f.module, "f", INT2, 0, 100) == 100
+
+
 def test_early_returns_and_switches():
     f, (a, b) = define("i64(i64, i64)")
     with f.if_(f.op("icmp eq", a, b)):
@@ -109,6 +127,32 @@ def test_casts():
     bits = f.cast("bitcast", f.op("fmul", real, f.cast("uitofp", b, "double")), "i64")
     f.ret(bits)
     assert struct.pack("q", run(f.module, "f", INT2, 0x1FF, 5)) == struct.pack("d", -5.0)
+
+
+def test_what_gives_the_same_is_written_once_in_a_block():
+    f, (a, b) = define("i64(i64, i64)")
+    cell = f.slot("i64", 5)
+    total = f.op("add", f.op("mul", a, b), f.op("mul", a, b))
+    assert f.op("mul", a, b) is f.op("mul", a, b)
+    assert f.op("mul nsw", a, b) != f.op("mul", a, b)
+    assert f.at(cell, 8) is f.at(cell, 8)
+    before = f.load("i64", cell)
+    f.store(total, cell)
+    after = f.load("i64", cell)
+    lines: list[str] = []
+    with f.into(lines, ""):
+        f.start("apart")
+        apart = f.op("mul", a, b)
+        f.ret(apart)
+    assert f.op("add", total, 0) is f.op("add", total, 0)
+    with f.if_(f.op("icmp eq", a, b)):
+        assert f.op("mul", a, b) not in (apart, f.op("sub", a, b))
+        f.jump("apart")
+    f.ret(f.op("add", before, after))
+    f.lines += lines
+    assert sum(" = mul i64" in line for line in f.lines) == 3
+    assert run(f.module, "f", INT2, 3, 4) == 29
+    assert run(f.module, "f", INT2, 4, 4) == 16
 
 
 def test_metadata_is_shared_and_distinct():
@@ -181,7 +225,7 @@ def test_constants():
         (lambda f, a, p, v: f.field(a, 0), r"field 0"),
         (lambda f, a, p, v: f.splat(a, 257), r"a vector of 257 lanes"),
         (lambda f, a, p, v: f.exchange("i32", p, 0, a, "seq_cst seq_cst"), r"wanted i32, got i64"),
-        (lambda f, a, p, v: [f.op("add", a, 1) for _ in range(101)], r"more than 100 LLVM"),
+        (lambda f, a, p, v: [f.op("add", a, k) for k in range(101)], r"more than 100 LLVM"),
         (
             lambda f, a, p, v: f.module.declare("h", "i32", ()) or f.module.declare("h", "i64", ()),
             r"h is used with two signatures",

@@ -268,7 +268,29 @@ def _roll(sch, rng, block, loops):
     sch.rolling_buffer(block, 0)
 
 
+def _fuse_epilogue(sch, rng, block, loops):
+    consumers = sch.get_consumers(block)
+    sch.fuse_reduction_epilogue(block, consumers[0] if consumers else block)
+
+
+def _copied_at(name):
+    def step(sch, rng, block, loops):
+        getattr(sch, name)(loops[int(rng.integers(len(loops)))], block, 0, "local")
+
+    return step
+
+
+def _hide(sch, rng, block, loops):
+    if not isinstance(sch.get(block).body, tir.BufferStore):
+        raise tir.ScheduleError("what a call does behind pointers is not to be hidden")
+    sch.unsafe_hide_buffer_access(block, ("read", "write")[int(rng.integers(2))], [0])
+
+
 STEPS = {
+    "fuse_reduction_epilogue": _fuse_epilogue,
+    "read_at": _copied_at("read_at"),
+    "write_at": _copied_at("write_at"),
+    "unsafe_hide_buffer_access": _hide,
     "rolling_buffer": _roll,
     "annotate_buffer_access": _annotate_access,
     "split": _split,

@@ -8,7 +8,10 @@ from schedule_helpers import KERNELS
 from fuzz import graphs, loops, passes, runner
 from fuzz.layer_models import layer_model
 from fuzz.schedule_steps import STEPS, random_schedule
+from relaxvm.ir import descend
 from relaxvm.tir.schedule import PRIMITIVES
+from relaxvm.tir.schedule.model.state import State
+from relaxvm.tir.stmt import For, statements_below
 
 pytestmark = pytest.mark.filterwarnings("ignore::SyntaxWarning")
 
@@ -91,6 +94,30 @@ def test_every_step_is_accepted_somewhere():
         sch.get_output_blocks("root")
         used |= {inst.name for inst in sch.trace.insts}
     assert set(PRIMITIVES) - used == set()
+
+
+def test_what_a_state_knows_of_places_is_what_a_walk_finds(monkeypatch):
+    """Places are carried on from one state to the next; nobody walks the function again."""
+    replace, seen = State.replace, set()
+
+    def checked(state, old, new, moved=()):
+        after = replace(state, old, new, moved)
+        inside = list(descend(after.fn.body, statements_below))
+        for s in inside:
+            for below in statements_below(s):
+                assert after.path(below).parent.stmt is s
+        loops = {s.loop_var: s for s in inside if isinstance(s, For)}
+        assert {v for v in seen | loops.keys() if after.has_loop(v)} == loops.keys()
+        assert all(after.loop(v) is f for v, f in loops.items())
+        assert old is new or not after.has(old) or any(s is old for s in inside)
+        seen.update(loops)
+        return after
+
+    monkeypatch.setattr(State, "replace", checked)
+    for seed in range(60):
+        rng = loops.np.random.default_rng(seed)
+        random_schedule(KERNELS[str(rng.choice(list(KERNELS)))](), rng, 6)
+    assert len(seen) > 300
 
 
 # -- the runner itself: `fuzz.broken` has cases that crash, hang and fail --------------------------

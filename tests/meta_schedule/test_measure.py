@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import random
 import subprocess
 import sys
 import textwrap
@@ -18,7 +19,8 @@ from relaxvm.base import ScheduleError
 from relaxvm.ir import IRModule
 from relaxvm.meta_schedule import processes, worker
 from relaxvm.meta_schedule.arguments import argument_specs, sameness
-from relaxvm.meta_schedule.measure import Measurer, sign_test
+from relaxvm.meta_schedule.measure import QUICK, Measurer, sign_test
+from relaxvm.meta_schedule.sizes import Sized
 from relaxvm.script import from_source
 from relaxvm.script import tir as T
 from relaxvm.tir import Schedule
@@ -140,7 +142,7 @@ def test_what_leaks_goes_with_its_process(hostile):
     )
     before = hostile._runner._process.generation
     (one,) = hostile.measure([leak])
-    assert one.seconds or one.refusal.kind in ("error", "memory")
+    assert one.seconds or one.refusal.kind in ("error", "memory", "crash", "timeout")
     hostile.measure([candidate("B[v] = T.float32(2) * A[v] + T.float32(0)")])
     assert hostile._runner._process.generation > before
 
@@ -229,7 +231,7 @@ def test_arguments_are_in_range_and_bounds_follow_from_sums():
                 vi, vj = T.axis.remap("SS", [i, j])
                 Y[vi, vj] = X[I[vi], vj]
 
-    assert argument_specs(gather) == [
+    assert argument_specs(gather, Sized(gather)) == [
         ["float32", [10, 4], None, None], ["int64", [3], 0, 10], ["float32", [3, 4], None, None],
     ]  # fmt: skip
     assert sameness(gather) == (True, 0.0)
@@ -251,6 +253,70 @@ def test_differences_are_told():
     assert worker._difference(n, n + (n == 5), False, 0.1) == ""
     assert worker._difference(n, n + (n == 5), True, 0.1)
     assert worker._difference(n, n + 2 * (n == 5), False, 0.1)
+
+
+class Machine:
+    """A clock, and neighbours: they stop the process for milliseconds, which it is told of for
+    switches of its own core, and slow it down while they use its caches.
+    """
+
+    def __init__(self, patch, rng, busy):
+        self.now, self.switches, self.waited = 0.0, 0, 0.0
+        self.rng, self.busy, self.until, self.slow = rng, busy, 0.0, 1.0
+        patch.setattr(worker, "time", types.SimpleNamespace(perf_counter=lambda: self.now))
+        patch.setattr(worker, "_switches", lambda: self.switches)
+        # What the system says is wrong by a little.
+        patch.setattr(worker, "_waited", lambda: self.waited * 1.001)
+
+    def kernel(self, seconds):
+        def call():
+            if self.now > self.until:
+                self.until = self.now + self.rng.uniform(1e-4, 4e-3)
+                self.slow = self.rng.uniform(1.2, 3) if self.rng.random() < self.busy / 2 else 1.0
+                if self.rng.random() < self.busy:
+                    away = self.rng.uniform(1e-3, 8e-3)
+                    self.now += away
+                    if self.rng.random() < 0.7:
+                        self.switches += 1
+                        self.waited += away
+            self.now += seconds * self.slow
+
+        return call
+
+
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("busy", [0.0, 0.5, 0.95])
+def test_no_time_is_told_that_an_undisturbed_run_does_not_have(monkeypatch, busy, alone):
+    machine = Machine(monkeypatch, random.Random(5), busy)
+    clock = worker._Clock(machine.kernel(1e-5), alone)
+    request = {**QUICK.as_request(), "enough": 0.0}
+    for seconds in (4e-6, 9e-6, 6e-4, 5e-3):
+        told = [clock.measure(machine.kernel(seconds), request, None) for _ in range(6)]
+        samples = [s for one in told for s in one["samples"]]
+        assert min(samples) >= seconds * (1 - 1e-9)
+        assert all(3 <= len(one["samples"]) <= 5 and one["noise"] >= 1 for one in told)
+        if not busy:
+            assert max(samples) <= seconds * (1 + 1e-9) and all(one["calm"] for one in told)
+        elif seconds < 1e-4:
+            # Short parts fit between the neighbours.
+            assert np.median(samples) < 3 * seconds
+        pairs = clock.compare(
+            [machine.kernel(seconds), machine.kernel(2 * seconds)],
+            {**request, "for_seconds": 0.02, "least": 8, "most": 20},
+            None,
+        )
+        assert min(a for a, _ in pairs) >= seconds * (1 - 1e-9)
+        assert min(b for _, b in pairs) >= 2 * seconds * (1 - 1e-9)
+
+
+def test_a_cold_sample_is_one_call(monkeypatch):
+    machine, emptied = Machine(monkeypatch, random.Random(1), 0.0), []
+    clock = worker._Clock(machine.kernel(1e-5), True)
+    request = {**ms.runner.EvaluatorConfig(3, 4, 1, True).as_request(), "enough": 0.0}
+    calls = []
+    kernel = machine.kernel(1e-6)
+    told = clock.measure(lambda: (calls.append(0), kernel()), request, lambda: emptied.append(0))
+    assert len(told["samples"]) == 4 and len(calls) == len(emptied)
 
 
 def test_the_sign_test_counts():
@@ -331,9 +397,9 @@ def test_callbacks_of_a_batch_and_the_profiler(tmp_path):
 
     sch = Schedule(double)
     scheduler = types.SimpleNamespace(
-        database=ms.database.create("memory"),
-        cost_model=Model(),
-        tasks=[types.SimpleNamespace(ctx=types.SimpleNamespace(mod=sch.mod, target="llvm"))],
+        database_=ms.database.create("memory"),
+        cost_model_=Model(),
+        tasks_=[types.SimpleNamespace(ctx=ms.TuneContext(sch.mod, target="llvm"))],
     )
     file = tmp_path / "kernel"
     file.touch()
@@ -346,9 +412,21 @@ def test_callbacks_of_a_batch_and_the_profiler(tmp_path):
             for callback in ms.MeasureCallback.create("default"):
                 callback.apply(scheduler, 0, candidates, built, ran)
     assert not file.exists()
-    assert scheduler.cost_model.seen == (candidates[:1], ran[:1])
-    assert len(scheduler.database) == 2
-    assert scheduler.database.query_tuning_record(double, "llvm").seconds == 2.0
+    assert scheduler.cost_model_.seen == (candidates[:1], ran[:1])
+    assert len(scheduler.database_) == 2
+    assert scheduler.database_.query_tuning_record(double, "llvm").seconds == 2.0
     assert profiler.get().keys() == {"Callbacks", "Total"} and "Callbacks" in profiler.table()
     with pytest.raises(ScheduleError, match="kind is one of default"):
         ms.MeasureCallback.create("other")
+
+
+def test_kernels_that_take_turns_at_one_runner_are_each_checked_against_their_own(hostile):
+    runner = ms.runner.LocalRunner()
+    options = {"target": "llvm", "builder": hostile._builder, "runner": runner}
+    small, wide = dense(4, 8, 16), dense(2, 32, 8)
+    with Measurer(small, **options) as one, Measurer(wide, **options) as other:
+        for measurer, fn in ((one, small), (other, wide), (one, small)):
+            (measured,) = measurer.measure([split(fn, 2 if measurer.counts else 8)])
+            assert measured.refusal is None, measured.refusal
+            assert measurer.beats(split(fn, 8), seconds=0.01).pairs >= 8
+    runner.close()

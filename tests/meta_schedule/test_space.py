@@ -15,8 +15,8 @@ from relaxvm.meta_schedule.database import MemoryDatabase, TuningRecord, Workloa
 from relaxvm.meta_schedule.space import Point, Space, point_from_json
 from relaxvm.target import cpu_model
 from relaxvm.tir.schedule import Schedule
-from relaxvm.tir.schedule.rules import Picks, View, apply_plan, plan_from_json, schedule_function
-from relaxvm.tir.schedule.rules.levels import Levels
+from relaxvm.tir.schedule.plans import Picks, View, apply_plan, plan_from_json, schedule_function
+from relaxvm.tir.schedule.plans.levels import Levels
 
 
 def product(n, k, m, epilogue=False):
@@ -128,5 +128,5 @@ def test_points_that_are_none(data):
 def test_picks_leave_all_as_usual():
     fn = FUNCTIONS["epilogue"]
     sch = Schedule(Space(fn).fn)
-    picked = relaxvm.tir.schedule.rules.scheduled_by(sch, cpu_model(None), picks=Picks())
+    picked = relaxvm.tir.schedule.plans.scheduled_by(sch, cpu_model(None), picks=Picks())
     assert key_of(picked.mod["main"]) == Space(fn).default().key

@@ -129,7 +129,7 @@ def round_trips(tests):
 
 
 def test_some_official_models_are_exported_again_with_the_same_answers():
-    assert round_trips(official_tests()[7::150])[""] >= 7
+    assert round_trips(official_tests()[7::300])[""] >= 3
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from relaxvm.target import Target
 from relaxvm.target.llvm import expr as llvm_expr
 from relaxvm.testing import CheckMeaning, bisect
 from relaxvm.tir import Add, BufferStore, Sub
-from relaxvm.tir.schedule.rules import DefaultSchedule
+from relaxvm.tir.schedule.plans import DefaultSchedule
 from relaxvm.tir.transform import pipeline as lowering
 from relaxvm.tir.transform import prim_func_pass
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from onnx_reference import run_onnx
-from op_table import FLOATS, Case, T, check, check_errors, check_gradients
+from op_table import FLOATS, Case, T, check, check_errors, check_gradients, thinned
 
 from relaxvm import relax, tir
 from relaxvm.base import VMError
@@ -126,7 +126,7 @@ CASES = [
 
 
 def test_attention_agrees_with_its_meaning():
-    check(CASES, dtypes=("float32",))
+    check(thinned(CASES, 2), dtypes=("float32",))
     check(CASES[:3], dtypes=("bfloat16",))
 
 

@@ -279,7 +279,7 @@ CASES += BACKWARDS + RESIZE_BACKWARDS
 
 
 def test_images_mean_the_same_to_numpy_the_interpreter_and_llvm():
-    check(thinned(CASES, 3), dtypes=("float32", "uint8"))
+    check(thinned(CASES, 4), dtypes=("float32", "uint8"), in_turn=True)
 
 
 @pytest.mark.slow

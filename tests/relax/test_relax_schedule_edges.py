@@ -17,7 +17,7 @@ from relaxvm.relax.op.meaning import from_storage
 from relaxvm.relax.transform import BindParams, LegalizeOps
 from relaxvm.runtime import VirtualMachine, array, cpu
 from relaxvm.tir.analysis import verify_well_formed
-from relaxvm.tir.schedule.rules import DefaultSchedule
+from relaxvm.tir.schedule.plans import DefaultSchedule
 
 nn = R.nn
 FLOATS = ("float32", "float16", "bfloat16", "float64")

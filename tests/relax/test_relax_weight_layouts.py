@@ -257,7 +257,8 @@ def test_what_is_split_means_the_same_and_the_rest_stays(old, new):
     mod = parse(text)
     after = split(mod)
     assert (after is mod) == ("W2[0, 0, 0] + A" not in new)
-    same_results(mod, after, *arrays((3, 8), (8, 6)))
+    if after is not mod:  # one that stays reads memory before it is written
+        same_results(mod, after, *arrays((3, 8), (8, 6)))
 
 
 def test_a_loop_that_holds_more_than_marked_blocks_stays():

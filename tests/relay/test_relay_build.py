@@ -226,7 +226,12 @@ def unrolled_lstm():
     return mod, [rng.standard_normal((4, 1, 6)).astype("float32"), *weights]
 
 
-@pytest.mark.parametrize("name", NAMES)
+_LARGE = ("resnet50", "mobilenet_v2", "unet")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in _LARGE else n for n in NAMES]
+)
 def test_ten_graphs_give_what_the_virtual_machine_gives_to_the_bit(name):
     mod, inputs, _ = small(name)
     if name == "lstm":  # of any length, by a function that calls itself

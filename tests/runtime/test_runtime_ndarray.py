@@ -722,3 +722,14 @@ def test_large_arrays_in_any_order_of_axes_are_copied_whole(dtype, order):
         np.testing.assert_array_equal(copied.numpy(), view)
     wide = np.broadcast_to(values[:, :1, :1].transpose(order), values.transpose(order).shape)
     np.testing.assert_array_equal(nd.array(wide).numpy(), wide)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int8", "bool", "float64"])
+@pytest.mark.parametrize("run", [0, 1, 3, 16])
+def test_short_runs_are_copied_whole(dtype, run):
+    values = (np.arange(12 * 5 * run) % 7).astype(dtype).reshape(12, 5, run)
+    panels = values.transpose(1, 0, 2)
+    for view in (panels, panels[::-1, ::3], panels[..., ::-1], panels[..., :1]):
+        copied = nd.array(view)
+        assert copied.numpy().flags.c_contiguous and copied.dtype == dtype
+        np.testing.assert_array_equal(copied.numpy(), view)

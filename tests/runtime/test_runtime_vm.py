@@ -549,17 +549,39 @@ def test_errors_of_kernels_are_the_same_in_both_loops():
             vm["run_fails"](ones(3))
 
 
-def test_a_kernel_that_fails_in_a_row_of_kernels_is_named():
+@pytest.mark.parametrize("bad", [0, 1, 63, 64, 127, 128, 129])
+def test_a_kernel_that_fails_in_a_row_of_kernels_is_named(bad):
     ib = ExecBuilder()
     ib.add_kernels(section())
-    with ib.function("main", 3):
-        for place in (0, 1, 2):
-            ib.emit_call("fails", [ib.r(place)])
+    with ib.function("main", 2):
+        for k in range(130):
+            ib.emit_call("fails", [ib.r(int(k == bad))])
         ib.emit_ret(ib.r(0))
-    first, second = array(ones(2)), array(ones(3))
-    with pytest.raises(VMValueError, match="n must be even") as caught:
-        machine(ib)["main"](first, second, first)
-    assert "instruction 1: call fails" in "\n".join(caught.value.__notes__)
+    vm, good = machine(ib), array(np.zeros(2, "float32"))
+    assert vm["main"](good, good).tolist() == [1, 0]
+    for wrong, kind, told in [
+        (array(ones(3)), VMValueError, "n must be even"),
+        (3, VMTypeError, "fails: argument 0"),
+    ]:
+        with pytest.raises(kind, match=told) as caught:
+            vm["main"](good, wrong)
+        assert f"instruction {bad}: call fails" in "\n".join(caught.value.__notes__)
+
+
+def test_kernels_with_many_arguments_lie_in_rows_too():
+    ib = ExecBuilder()
+    ib.add_kernels(section())
+    with ib.function("main", 4):
+        for k in range(3):
+            ib.emit_call("add", [ib.r(0), ib.r(0), ib.r(0)])
+            ib.emit_call("echo", [True, 1, 2, ib.r(k), 4, 5, 1.5, 2.5, 3.5, ib.r(3)])
+        ib.emit_ret(ib.r(3))
+    vm, seen = machine(ib), array(np.zeros(9, "int64"))
+    x = array(ones(2))
+    with pytest.raises(VMTypeError, match="echo: argument 3") as caught:
+        vm["main"](x, 7, 8, seen)
+    assert "instruction 1: call echo" in "\n".join(caught.value.__notes__)
+    assert x.tolist() == [2, 2]
 
 
 def test_each_check_is_made_where_it_stands_for_arguments_that_do_not_fit():

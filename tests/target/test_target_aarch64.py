@@ -15,7 +15,7 @@ from relaxvm import relax, te
 from relaxvm.base import float32_to_bfloat16, to_numpy_dtype
 from relaxvm.ir import IRModule
 from relaxvm.target import Target, compile_prim_funcs, cpu_model
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 
 ARM = "llvm -mtriple=aarch64-linux-gnu -num-cores=1"
 QEMU, CC = shutil.which("qemu-aarch64"), shutil.which("aarch64-linux-gnu-gcc")

@@ -19,7 +19,7 @@ from relaxvm.script import tir as T
 from relaxvm.target import Target, compile_prim_funcs, cpu_model
 from relaxvm.target.measure import measured_rates
 from relaxvm.target.rates import RATES
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 
@@ -186,3 +186,4 @@ def test_measured_rates_fall_from_cache_to_cache():
     rates = measured_rates()
     assert rates.hertz > 1e8
     assert rates.l2 >= rates.l3 >= rates.memory > 0
+    assert rates.latency > 0

@@ -16,7 +16,7 @@ from relaxvm.ir.walk import transform
 from relaxvm.script import from_source
 from relaxvm.target import cpu_model
 from relaxvm.tir import Block, For, ForKind
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 
 
 def product(m=64, n=64, k=64):

@@ -7,7 +7,7 @@ from relaxvm.base import CpuModel
 from relaxvm.target.llvm.flops import NOTED, kernel_flops, note_flops
 from relaxvm.target.llvm.signature import signature_of
 from relaxvm.tir import Var
-from relaxvm.tir.schedule.rules import DefaultSchedule
+from relaxvm.tir.schedule.plans import DefaultSchedule
 
 
 def product(n, m, k):

@@ -386,6 +386,18 @@ def f(A: T.Buffer(({count},), "float32"), B: T.Buffer(({count},), "float32")):
     assert ('"prefer-vector-width"="512"' in generate_llvm(IRModule({"f": parse(text)}))) == wide
 
 
+@pytest.mark.parametrize(("inner", "around"), [("9", True), ("n", True), ("8", False)])
+def test_llvm_writes_out_no_loop_around_one_that_stays(inner, around):
+    text = f"""
+@T.prim_func(private=True)
+def f(A: T.Buffer((4, 9), "float32"), n: T.int64, B: T.Buffer((4, 9), "float32")):
+    for i, j in T.grid(4, {inner}):
+        B[i, j] = A[i, j]
+"""
+    llvm = generate_llvm(IRModule({"f": parse(text)}))
+    assert llvm.count(", !llvm.loop ") == llvm.count('!"llvm.loop.unroll.disable"') == around
+
+
 def test_texts_can_be_read():
     rt = build(parse(MATMUL))
     assert "define" in rt.get_source("llvm")

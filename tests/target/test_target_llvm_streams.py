@@ -132,6 +132,19 @@ def test_a_line_is_asked_for_once_in_each_chunk():
     assert {"1024", "1088", "1152", "1216"} <= added
 
 
+def test_loops_inside_one_another_may_follow_one_that_asks_ahead():
+    a = te.placeholder((4, 6, 64), "float32", name="A")
+    j, k = te.reduce_axis((0, 6), "j"), te.reduce_axis((0, 64), "k")
+    out = te.compute((4,), lambda i: te.sum(a(i, j, k), axis=[j, k]), "out")
+    sch = tir.Schedule(te.create_prim_func([a, out]))
+    sch.annotate(sch.get_loops(sch.get_block("out"))[0], PREFETCH, 384)
+    text = generate_llvm(IRModule({"main": sch.mod["main"]}), X86)
+    assert text.count("call void @llvm.prefetch.p0") == 64 * 4 // 64
+    x, y = np.random.default_rng(4).random((4, 6, 64), "float32"), np.empty(4, "float32")
+    tvm.build(sch.mod["main"], target="llvm")["main"](x, y)
+    np.testing.assert_allclose(y, x.sum((1, 2)), rtol=1e-5)
+
+
 def test_each_vector_of_straight_code_is_asked_for_once_into_the_second_cache():
     a = te.placeholder((8, 32), "float32", name="A")
     out = te.compute((8, 32), lambda i, j: a(i, j) + a(i, j) * a(i, j), "out")

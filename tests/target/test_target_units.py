@@ -28,8 +28,9 @@ from relaxvm.script import from_source
 from relaxvm.target import compile_kernels, rebuild_kernels
 from relaxvm.target.llvm import Machine, build, fingerprint, units
 from relaxvm.target.llvm.portable import unpack_portable
-from relaxvm.tir.schedule import TensorIntrin, intrin
-from relaxvm.tir.schedule.rules import DefaultSchedule
+from relaxvm.tir.schedule import TensorIntrin
+from relaxvm.tir.schedule.plans import DefaultSchedule
+from relaxvm.tir.schedule.primitives import intrin
 
 MACHINE = Machine("x86_64-unknown-linux-gnu", "haswell", "+avx2,+fma")
 CPU = CpuModel("x86_64", 256, 16, True, frozenset({"avx2", "fma"}))
@@ -361,6 +362,12 @@ class M:
     monkeypatch.setattr(units, "has_symbol", lambda name: False)
     with pytest.raises(CodegenError, match="cbrt"):
         compile_kernels(mod)
+
+
+def test_functions_of_this_process_are_known_before_llvm_has_linked_anything():
+    code = "from relaxvm.target.llvm.units import has_symbol as h; print(h('cbrt'), h('_handle'))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["True", "False"]
 
 
 def test_the_texts_are_made_from_what_was_built(cache):

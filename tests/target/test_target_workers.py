@@ -17,7 +17,7 @@ from relaxvm.ir import PassContext
 from relaxvm.script import from_source
 from relaxvm.target import compile_kernels
 from relaxvm.target.llvm import build, units, workers
-from relaxvm.tir.schedule.rules import DefaultSchedule
+from relaxvm.tir.schedule.plans import DefaultSchedule
 
 
 @pytest.fixture

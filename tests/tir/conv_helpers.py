@@ -8,7 +8,7 @@ import numpy as np
 
 from relaxvm import te, tir
 from relaxvm.base import CpuModel
-from relaxvm.tir.schedule.rules import View, convolution, convolution_channels
+from relaxvm.tir.schedule.plans import View, convolution, convolution_channels
 
 AVX2 = CpuModel(vector_bits=256, vector_registers=16, fma=True)
 AVX512 = dataclasses.replace(AVX2, vector_bits=512, vector_registers=32)

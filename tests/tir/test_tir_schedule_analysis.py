@@ -12,6 +12,8 @@ from relaxvm.tir.schedule import DepKind, Instruction, InstructionKind, Schedule
 from relaxvm.tir.schedule.analysis import (
     get_auto_tensorize_mapping_info,
     get_tensorize_loop_mapping,
+    has_block,
+    has_sblock,
     is_output_block,
     suggest_index_map,
 )
@@ -185,3 +187,10 @@ def test_axes_are_fused_for_an_intrinsic():
     k = te.reduce_axis((0, 6), name="k")
     squares = te.compute((16,), lambda i: te.sum(a[i, k] * a[i, k], axis=k), name="C")
     assert mapping(te.create_prim_func([a, squares]), "C") is None
+
+
+def test_whether_a_block_is_there():
+    sch = Schedule(pair())
+    assert has_block(sch, "B") and has_sblock(sch, "C") and not has_block(sch, "A")
+    sch.compute_inline("B")
+    assert not has_block(sch, "B")

@@ -161,6 +161,31 @@ def test_a_digit_cut_with_a_rest_survives_fusing():
     check_same(fn, sch.mod["main"])
 
 
+@pytest.mark.parametrize("guarded_by", ["the block", "the expression"])
+def test_compute_at_reads_no_index_that_a_condition_guards(guarded_by):
+    where = "T.where(i * 3 + j < 6)" if guarded_by == "the block" else ""
+    value = "C[I[vi]]" if where else "T.if_then_else(vi < 6, C[I[vi]], T.float32(0))"
+    fn = parse(f"""
+def main(A: T.Buffer((8,), "float32"), I: T.Buffer((6,), "int32"), B: T.Buffer((9,), "float32")):
+    C = T.alloc_buffer((8,), "float32")
+    for i in range(8):
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = A[vi]
+    for i, j in T.grid(3, 3):
+        with T.block("B"):
+            vi = T.axis.spatial(9, i * 3 + j)
+            {where}
+            B[vi] = {value}
+""")
+    sch = Schedule(fn)
+    sch.compute_at(sch.get_block("C"), sch.get_loops(sch.get_block("B"))[1])
+    values, indices = np.arange(8, dtype="float32"), np.array([3, 0, 7, 7, 1, 2], "int32")
+    result = np.zeros(9, "float32")
+    tir.interpret(sch.mod["main"], values, indices, result)
+    np.testing.assert_array_equal(result, [*values[indices], 0, 0, 0])
+
+
 def test_compute_at_refuses_an_output():
     sch = Schedule(chain())
     with pytest.raises(ScheduleError, match="seen outside of block root"):
@@ -445,6 +470,23 @@ def test_blockize_refuses_a_loop_whose_range_follows_another():
     sch = Schedule(main)
     with pytest.raises(ScheduleError, match="range of loop j follows"):
         sch.blockize(sch.get_loops(sch.get_block("B"))[1])
+
+
+def test_blockize_of_a_loop_that_another_of_one_iteration_bounds():
+    @T.prim_func
+    def main(A: T.Buffer((1, 1), "float32"), B: T.Buffer((1, 1), "float32")):
+        for i in range(1):
+            for j in range(T.min(i + 1, 1)):
+                with T.block("B"):
+                    vi, vj = T.axis.spatial(1, i), T.axis.spatial(1, j)
+                    B[vi, vj] = A[vi, vj]
+
+    sch = Schedule(main)
+    outer = sch.blockize(sch.get_loops(sch.get_block("B"))[0], preserve_unit_iters=False)
+    # Outside of the block nothing says what i is.
+    tir.analysis.verify_well_formed(sch.mod["main"])
+    assert not sch.get(outer).iter_vars
+    check_same(main, sch.mod["main"])
 
 
 def test_tensorize():

@@ -13,7 +13,7 @@ from relaxvm.relax.transform.inplace_kernels import overwritable_inputs, write_o
 from relaxvm.script import from_source
 from relaxvm.target import build
 from relaxvm.tir import Schedule
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 
 CPU = dataclasses.replace(AVX512, l2_bytes=1 << 20, l3_bytes=1 << 24)
 

@@ -16,9 +16,9 @@ from relaxvm.ir.transform import Sequential
 from relaxvm.target import Target, compile_kernels, cpu_model
 from relaxvm.tir import Schedule, interpret
 from relaxvm.tir.analysis import verify_well_formed
-from relaxvm.tir.schedule.dot_intrins import dot_intrin
-from relaxvm.tir.schedule.rules import DefaultSchedule, View, schedule_function
-from relaxvm.tir.schedule.rules.low_precision import LowPrecision, way_of
+from relaxvm.tir.schedule.plans import DefaultSchedule, View, schedule_function
+from relaxvm.tir.schedule.plans.low_precision import LowPrecision, way_of
+from relaxvm.tir.schedule.primitives.dot_intrins import dot_intrin
 
 X86, ARM = "llvm -mtriple=x86_64-linux-gnu", "llvm -mtriple=aarch64-linux-gnu"
 VNNI = CpuModel("x86_64", 512, 32, True, frozenset({"avx512vnni", "avx512bf16"}))
@@ -145,21 +145,59 @@ def test_packing_refuses_another_computation():
 
 @pytest.mark.parametrize(
     "name",
-    [dot_intrin(4, "uint8", "int8"), dot_intrin(8, "int16", "int16")],
+    [
+        dot_intrin(4, "uint8", "int8"),
+        dot_intrin(8, "int16", "int16"),
+        *(v for k, v in vars(tir.tensor_intrin).items() if k.endswith("_INTRIN")),
+    ],
 )
 def test_an_intrinsic_does_what_it_says(name):
     intrin = tir.TensorIntrin.get(name)
     rng = np.random.default_rng(0)
     arrays = [
-        rng.integers(-99 if str(b.dtype) != "uint8" else 0, 99, int(b.shape[0])).astype(
-            str(b.dtype)
-        )
+        rng.integers(
+            0 if b.dtype.startswith("uint") else -99, 99, [int(n) for n in b.shape]
+        ).astype(str(b.dtype))
         for b in intrin.desc.buffers
     ]
     wanted, got = [v.copy() for v in arrays], [v.copy() for v in arrays]
     interpret(intrin.desc, *wanted)
     interpret(intrin.impl, *got)
     np.testing.assert_array_equal(got[2], wanted[2])
+    compiled = [v.copy() for v in arrays]
+    tvm.build(intrin.impl, target="llvm")["main"](*compiled)
+    np.testing.assert_array_equal(compiled[2], wanted[2])
+
+
+def test_a_product_is_made_of_an_intrinsic_by_its_known_name():
+    a, b = te.placeholder((5, 64), "uint8", "A"), te.placeholder((2, 16, 16, 4), "int8", "B")
+    ko, ki = te.reduce_axis((0, 16), "ko"), te.reduce_axis((0, 4), "ki")
+
+    def term(i, jo, ji):
+        left, right = a[i, ko * 4 + ki].astype("int32"), b[jo, ko, ji, ki].astype("int32")
+        return te.sum(left * right, axis=[ko, ki])
+
+    fn = te.create_prim_func([a, b, te.compute((5, 2, 16), term, "C")])
+    for name in (tir.tensor_intrin.VNNI_DOT_16x4_INTRIN, tir.tensor_intrin.AVX512_DOT_16x4_INTRIN):
+        sch = Schedule(fn)
+        i, jo, ji, ko_loop, ki_loop = sch.get_loops("C")
+        sch.reorder(ko_loop, ji, ki_loop)
+        sch.decompose_reduction("C", ko_loop)
+        sch.tensorize(ji, name)
+        assert "dot_accumulate" in sch.mod["main"].script()
+        rng = np.random.default_rng(3)
+        x, y = (
+            rng.integers(0, 255, (5, 64), "uint8"),
+            rng.integers(-128, 127, (2, 16, 16, 4), "int8"),
+        )
+        want = np.einsum("ikl,jkml->ijm", x.reshape(5, 16, 4).astype(int), y.astype(int))
+        for run in (interpret, lambda f, *arrays: tvm.build(f, target="llvm")["main"](*arrays)):
+            got = np.zeros((5, 2, 16), "int32")
+            run(sch.mod["main"], x, y, got)
+            np.testing.assert_array_equal(got, want)
+    sch = Schedule(fn)
+    with pytest.raises(ScheduleError, match="dp4a"):
+        sch.tensorize(sch.get_loops("C")[4], tir.tensor_intrin.DP4A_S8S8S32_INTRIN)
 
 
 # -- the rule --------------------------------------------------------------------------------------

@@ -13,7 +13,8 @@ from relaxvm.ir import PassContext, assert_structural_equal
 from relaxvm.script import from_source
 from relaxvm.target import cpu_model
 from relaxvm.tir.schedule import apply_plan, plan_from_json, plans_of
-from relaxvm.tir.schedule.rules import PLANNERS, PLANS, Kind, View, default, plans_for
+from relaxvm.tir.schedule.plans import PLANNERS, PLANS, Kind, View, default, plans_for
+from relaxvm.tir.schedule.plans.cost import rates_of
 
 # Caches so small that each kind of schedule is met.
 CACHES = {"l1_bytes": 2 << 10, "l2_bytes": 8 << 10, "l3_bytes": 32 << 10}
@@ -304,6 +305,32 @@ def test_predictions_rank_large_tiles_before_single_sums_and_name_what_is_read_f
     assert "cycles" in str(choices[0]) and "2 threads" in str(choices[0])
 
 
+def test_predictions_count_the_products_and_loads_that_a_cycle_has_and_change_no_choice():
+    wide = CpuModel(vector_bits=512, vector_registers=32, fma=True)
+    half = dataclasses.replace(wide, rates=dataclasses.replace(wide.rates, products=1.0))
+    fn = conv((1, 64, 18, 34), 64)
+    usual, halves = (plans_for(tir.Schedule(fn), "C", cpu) for cpu in (wide, half))
+    assert usual[0].plan == halves[0].plan
+    cycles, slower = (
+        {c.plan: c.cost.cycles for c in choices if c.cost} for choices in (usual, halves)
+    )
+    full = next(
+        p for p in cycles if str(p).startswith("AlongWidth(rows=1, vectors=2, lanes=16, channels=8")
+    )
+    tiny = dataclasses.replace(full, vectors=1, channels=1)
+    # One sum waits for itself, however many products a cycle has; 16 do not.
+    assert slower[full] > 1.6 * cycles[full] and slower[tiny] < 1.1 * cycles[tiny]
+    assert rates_of(half, 8, 32).products == 2 and rates_of(half, 16, 32).products == 1
+
+
+def test_blocks_of_pixels_that_leave_a_rest_are_not_offered():
+    fn = conv((1, 64, 28, 28), 64, kernel=1)
+    choices = plans_for(tir.Schedule(fn), "C", CpuModel(vector_bits=512, vector_registers=32))
+    along = [c.plan for c in choices if type(c.plan).__name__ == "AlongPixels"]
+    assert {p.block for p in along if p.vectors == 7} > {0, 7}
+    assert {p.block for p in along if p.vectors == 2} == {0, 25}
+
+
 def test_shorter_chains_are_predicted_with_the_blocks_that_they_leave_alone():
     choices = plans_of(tir.Schedule(softmax(512, 1024)), "C", "llvm -mcpu=haswell")
     costs = {c.plan.blocks: c.cost.seconds for c in choices if type(c.plan).__name__ == "RowChain"}
@@ -358,6 +385,34 @@ def test_a_wrong_plan_is_refused_with_what_is_wrong_and_changes_nothing(plan, re
 
 
 @pytest.mark.parametrize(
+    ("name", "values", "reason"),
+    [
+        ("Tile", (2.0, 1, 8), "Tile: rows: wanted int, got float"),
+        ("Tile", (2, None, 8), "Tile: vectors: wanted int, got NoneType"),
+        ("Tile", (2, True, 8), "Tile: vectors: wanted int, got bool"),
+        ("Tile", (2, 1, np.int64(8)), "Tile: lanes: wanted int, got int64"),
+        ("Tile", (2, 1, np.zeros(2)), "Tile: lanes: wanted int, got ndarray"),
+        ("Tile", (2, 1, 8, 1), "Tile: pack: wanted bool, got int"),
+        ("AlongWidth", (1, 1, 8, 1, 1, 0), "AlongWidth: groups: wanted 1 or more, got 0"),
+        ("Levels", (3,), "Levels: tiles: wanted a list, got int"),
+        ("Elementwise", (0, ((0, 8),)), "Elementwise: splits: wanted a list, got int"),
+        ("LowPrecision", (1, 1, 8, 4, 5, "int8"), "LowPrecision: broadcast: wanted the name of"),
+        ("LowPrecision", (1, 1, 8, 4, "int8", "i8"), "LowPrecision: streamed: unknown dtype 'i8'"),
+    ],
+)
+def test_a_plan_written_in_python_is_checked_as_one_from_a_file(name, values, reason):
+    with pytest.raises(ScheduleError, match=reason):
+        PLANS[name](*values)
+
+
+def test_what_a_plan_holds_is_what_a_file_would_give():
+    plan = PLANS["Elementwise"](0, [[0, [8]]])
+    assert plan.splits == ((0, (8,)),) and hash(plan) == hash(plan_from_json(plan.as_json()))
+    narrow = PLANS["LowPrecision"](1, 1, 8, 4, "uint8", "int8")
+    assert narrow.broadcast.bits == 8 and narrow == plan_from_json(narrow.as_json())
+
+
+@pytest.mark.parametrize(
     ("name", "plan", "reason"),
     [
         ("3x3", {"plan": "AlongWidth", "channels": 17}, "tiles of 17 channels, and there are 16"),
@@ -395,6 +450,44 @@ def test_a_wrong_plan_for_a_convolution_is_refused_with_what_is_wrong(name, plan
     with pytest.raises(ScheduleError, match=reason):
         apply_plan(sch, "C", values | plan)
     assert_structural_equal(sch.mod["main"], before)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize(
+    ("plan", "height", "width", "stride"),
+    [
+        ({"plan": "AlongChannels", "rows": 1, "lanes": 4, "block": 2, "pack": True}, 8, "n", 1),
+        ({"plan": "AlongWidth", "rows": 1, "lanes": 8, "channels": 2, "block": 1}, "n", 8, 1),
+        ({"plan": "AlongWidth", "rows": 1, "lanes": 8, "channels": 2, "block": 1}, "n", 16, 2),
+        ({"plan": "AlongWidth", "rows": 2, "lanes": 8, "channels": 2, "block": 4}, "n", 16, 2),
+    ],
+)
+def test_a_convolution_of_unknown_size_of_which_nothing_has_to_be_padded(
+    plan, height, width, stride, after
+):
+    n = tir.Var("n", "int64")
+    x = tensor("A", (1, 2, *(n if size == "n" else size for size in (height, width))))
+    weight = tensor("B", (4, 2, 1, 1))
+    axes = [te.reduce_axis((0, e), name=name) for e, name in zip((2, 1, 1), "crs")]
+    c, r, s = (a.var for a in axes)
+
+    def value(i, o, y, z):
+        return te.sum(x[i, c, y * stride + r, z * stride + s] * weight[o, c, r, s], axis=axes)
+
+    shape = (1, 4, *(tir.floordiv(size - 1, stride) + 1 for size in x.shape[2:]))
+    sums = te.compute(shape, value, name="C")
+    out = te.compute(shape, lambda *i: tir.max(sums(*i), 0.0), name="D") if after else sums
+    fn = te.create_prim_func([x, weight, out], index_dtype_override="int64")
+    sch = tir.Schedule(fn)
+    apply_plan(sch, "C", {"vectors": 1, **plan})
+    image, factors = RNG.integers(-4, 5, (1, 2, 16, 16)), RNG.integers(-4, 5, (4, 2, 1, 1))
+    for size in (3, 8):
+        part = image[:, :, : size if height == "n" else height, : size if width == "n" else width]
+        sampled = part[:, :, ::stride, ::stride].astype("float32")
+        wanted = np.einsum("ichw,oc->iohw", sampled, factors[:, :, 0, 0].astype("float32"))
+        arrays = [part.astype("float32"), factors.astype("float32"), np.empty_like(wanted)]
+        got = result(sch.mod["main"], arrays)
+        np.testing.assert_array_equal(got, np.maximum(wanted, 0) if after else wanted)
 
 
 def test_fewer_products_are_offered_where_numerics_may_be_approximate_and_refused_where_exact():

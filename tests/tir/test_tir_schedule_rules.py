@@ -17,8 +17,8 @@ from relaxvm.ir.walk import substitute
 from relaxvm.script import from_source
 from relaxvm.target import cpu_model
 from relaxvm.tir import Allocate, For, ForKind
-from relaxvm.tir.schedule.rules import DefaultSchedule, schedule_function, tile_shape
-from relaxvm.tir.schedule.rules.sum_order import keep_orders, sum_orders
+from relaxvm.tir.schedule.plans import DefaultSchedule, schedule_function, tile_shape
+from relaxvm.tir.schedule.plans.sum_order import keep_orders, sum_orders
 from relaxvm.tir.transform import lower_module
 
 RNG = np.random.default_rng(0)

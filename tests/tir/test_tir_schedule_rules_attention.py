@@ -12,7 +12,7 @@ from relaxvm.ir import IntImm, IRModule, const, walk
 from relaxvm.ir.transform import Sequential
 from relaxvm.relax.op.attention import _attention_numpy as meaning
 from relaxvm.tir import Allocate, For
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 from relaxvm.tir.transform import LOWER_TIR
 
 WIDE = CpuModel(vector_bits=512, vector_registers=32, fma=True)

@@ -17,7 +17,7 @@ from relaxvm.relax import op as R
 from relaxvm.relax.transform import BindParams, PackConstants
 from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import PREFETCH, For, ForKind, PrimFunc, interpret
-from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
+from relaxvm.tir.schedule.plans import schedule_function, with_constant_layouts
 
 CPUS = {
     "avx2": AVX2,

@@ -15,7 +15,7 @@ from relaxvm.relax import op as R
 from relaxvm.relax.op.meaning import evaluate
 from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import PrimFunc, interpret
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 
 AVX2 = CpuModel("x86_64", 256, 16, True)
 VNNI = CpuModel("x86_64", 512, 32, True, frozenset({"avx512vnni"}))

@@ -27,7 +27,7 @@ from relaxvm.tir import (
     PrimFunc,
     bound_check,
 )
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 from relaxvm.tir.transform import lower_module
 
 WIDE = CpuModel(vector_bits=256, vector_registers=16, fma=True)

@@ -10,7 +10,7 @@ from relaxvm import te, tir
 from relaxvm.base import CpuModel
 from relaxvm.ir import walk
 from relaxvm.tir import NONTEMPORAL, PREFETCH, For, ForKind
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 
 # Caches so small that little is large.
 SMALL = CpuModel(

@@ -7,8 +7,8 @@ from relaxvm.base import ScheduleError
 from relaxvm.target.llvm.build import machine_of
 from relaxvm.target.llvm.units import Settings
 from relaxvm.tir.schedule import default_schedule
-from relaxvm.tir.schedule.intrin import OWN_RULES, builtins_replaced
-from relaxvm.tir.schedule.rules import OWN_BLOCK_RULES, block_rule
+from relaxvm.tir.schedule.plans import OWN_BLOCK_RULES, block_rule
+from relaxvm.tir.schedule.primitives.intrin import OWN_RULES, builtins_replaced
 
 
 @pytest.fixture

@@ -16,9 +16,9 @@ from relaxvm.relax.op.meaning import evaluate
 from relaxvm.relax.transform import LegalizeOps, Normalize
 from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import Block, BufferStore, For, ForKind, IfThenElse, Schedule, interpret
-from relaxvm.tir.schedule.rules import View, schedule_function
-from relaxvm.tir.schedule.rules.matches import match_pool
-from relaxvm.tir.schedule.rules.pooling import Windows, tile_width
+from relaxvm.tir.schedule.plans import View, schedule_function
+from relaxvm.tir.schedule.plans.matches import match_pool
+from relaxvm.tir.schedule.plans.pooling import Windows, tile_width
 from relaxvm.tir.transform import LOWER_TIR, HoistIfThenElse
 
 nn = R.nn

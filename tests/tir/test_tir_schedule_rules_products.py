@@ -15,8 +15,8 @@ from relaxvm.base import CpuModel
 from relaxvm.ir import IRModule, Ramp, Shuffle, walk
 from relaxvm.target import build
 from relaxvm.tir import PREFETCH, PREFETCH_PANEL, For, ForKind, Schedule
-from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
-from relaxvm.tir.schedule.rules.contraction import match_contraction, vector_lanes
+from relaxvm.tir.schedule.plans import schedule_function, with_constant_layouts
+from relaxvm.tir.schedule.plans.contraction import match_contraction, vector_lanes
 from relaxvm.tir.transform import lower_module
 
 CPUS = {

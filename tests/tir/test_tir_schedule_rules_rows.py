@@ -10,7 +10,7 @@ from relaxvm import te, tir
 from relaxvm.base import CpuModel
 from relaxvm.ir import Shuffle, walk
 from relaxvm.tir import Block, For, ForKind
-from relaxvm.tir.schedule.rules import schedule_function
+from relaxvm.tir.schedule.plans import schedule_function
 from relaxvm.tir.transform import lower_module
 
 WIDE = CpuModel(vector_bits=256, vector_registers=16, fma=True)

@@ -16,9 +16,9 @@ from relaxvm.relax import op as R
 from relaxvm.relax.transform import BindParams
 from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import interpret
-from relaxvm.tir.schedule.fewer_products import matrices
-from relaxvm.tir.schedule.rules import schedule_function, with_constant_layouts
-from relaxvm.tir.schedule.rules.winograd import with_fewer_products
+from relaxvm.tir.schedule.plans import schedule_function, with_constant_layouts
+from relaxvm.tir.schedule.plans.winograd import with_fewer_products
+from relaxvm.tir.schedule.primitives.fewer_products import matrices
 
 CPUS = {
     "avx2": AVX2,

@@ -154,14 +154,34 @@ def test_sampled_numbers_are_expressions():
 def test_sample_compute_location():
     sch = Schedule(chain(), seed=0)
     c = sch.get_block("C")
-    assert sch.sample_compute_location(c, decision=-1) == "root"
-    assert sch.sample_compute_location(c, decision=-2) == "inline"
+    assert sch.get(sch.sample_compute_location(c, decision=-1)) == "root"
+    inline = sch.sample_compute_location(c, decision=-2)
+    assert sch.get(inline) == "inline"
+    with pytest.raises(ScheduleError, match="a drawn place that is none: inline"):
+        sch.unroll(inline)
     loop = sch.sample_compute_location(c, decision=1)
     sch.compute_at(c, loop)
     sch.compute_at(sch.get_block("B"), sch.sample_compute_location(sch.get_block("B")))
     check_same(chain(), sch.mod["main"])
     again = Schedule(chain())
     again.trace.apply_json_to_schedule(sch.trace.as_json(), again)
+    assert_structural_equal(again.mod, sch.mod)
+
+
+def test_places_are_drawn_anew_when_a_trace_is_replayed():
+    sch = Schedule(chain())
+    c = sch.get_block("C")
+    sch.compute_at(c, sch.sample_compute_location(c, decision=-1))
+    sch.get_block("root")
+    drawn = next(i for i in sch.trace.insts if i.kind.random)
+    moved = Schedule(chain())
+    sch.trace.with_decision(drawn, 1).apply_to_schedule(moved)
+    around = [moved.get(moved.get_loops(moved.get_block(name))[0]) for name in "CD"]
+    assert around[0] is around[1]
+    data = sch.trace.as_json()
+    data[0][1][2], data[0][2][1]["loop"] = ["root"], "root"  # as older traces have it
+    again = Schedule(chain())
+    again.trace.apply_json_to_schedule(data, again)
     assert_structural_equal(again.mod, sch.mod)
 
 

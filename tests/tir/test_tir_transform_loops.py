@@ -97,6 +97,26 @@ def flat(text):
     return body_of([FlattenBuffer(), VectorizeLoop()], text)
 
 
+def test_statements_that_stay_serial_have_a_loop_variable_each():
+    """A loop that becomes two, neither of which runs as vectors: what guards accesses wants to
+    know each variable's range.
+    """
+    steps = [FlattenBuffer(), VectorizeLoop(), InstrumentBoundCheckers(force=True)]
+    fn = body_of(
+        steps,
+        """
+def main(A: T.Buffer((6,), "float32"), B: T.Buffer((6,), "float32"), n: T.int32):
+    for i in T.vectorized(3):
+        for j in range(n - i):
+            A[i] = A[i] + T.float32(1)
+        for j in range(n - i):
+            B[i] = B[i] + T.float32(1)
+""",
+    )
+    assert kinds(fn) == [ForKind.SERIAL] * 4
+    assert len({n.loop_var for n in walk(fn) if isinstance(n, For)}) == 4
+
+
 def test_a_vectorized_loop_becomes_ramps():
     fn = flat("""
 def main(A: T.Buffer((8,), "float32"), B: T.Buffer((8,), "float32"), x: T.float32):

@@ -9,6 +9,7 @@ from ...base import submodules as _submodules
 from .config import EvaluatorConfig as EvaluatorConfig
 from .config import RPCConfig as RPCConfig
 from .local_runner import LocalRunner as LocalRunner
+from .ray_runner import RayRunner as RayRunner
 from .rpc_runner import RPCRunner as RPCRunner
 from .runner import PyRunner as PyRunner
 from .runner import PyRunnerFuture as PyRunnerFuture

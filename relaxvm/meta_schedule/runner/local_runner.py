@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ...base import DataType, ScheduleError, submodules
+from ..arg_info import TensorInfo
 from ..arguments import integers_of
 from ..processes import Process, default_memory_bytes
 from .config import EvaluatorConfig
@@ -53,26 +54,26 @@ class LocalRunner(Runner, kind="local"):
         """Have the process ready. Raises ScheduleError if there can be none."""
         self._process.ready()
 
-    def set_task(self, task: Mapping[str, Any]) -> dict[str, Any]:
-        """Let kernels be checked against the default one, of which `task` tells (see
-        `worker._Task`): {} or {"kind", "reason"}.
+    def prepare(self, task: Mapping[str, Any]) -> dict[str, Any]:
+        """Let the kernels that come be checked against the default one, of which `task` tells (see
+        `worker._Task`), unless they are already: {} or {"kind", "reason"}.
         """
-        self._task, self._prepared = {**task, "threads": self.num_threads}, -1
-        return self._ready()
-
-    def _ready(self) -> dict[str, Any]:
         self._process.ready()
-        if self._prepared == self._process.generation or self._task is None:
+        if self._prepared == self._process.generation and self._task is task:
             return {}
-        answer = self._process.ask({"do": "prepare", **self._task}, 2 * self.timeout_sec + 10)
+        self._task = None
+        request = {"do": "prepare", "threads": self.num_threads, **task}
+        answer = self._process.ask(request, 2 * self.timeout_sec + 10)
         if "kind" in answer:
             return answer
-        self._prepared = self._process.generation
+        self._task, self._prepared = task, self._process.generation
         return {}
 
-    def ask(self, request: Mapping[str, Any], seconds: float | None = None) -> dict[str, Any]:
-        """The worker's answer about a kernel of the task."""
-        refused = self._ready()
+    def ask(
+        self, task: Mapping[str, Any], request: Mapping[str, Any], seconds: float | None = None
+    ) -> dict[str, Any]:
+        """The worker's answer about a kernel of `task`. Several tasks may take turns."""
+        refused = self.prepare(task)
         if refused:
             return {**refused, "reason": f"of the default schedule: {refused['reason']}"}
         answer = self._process.ask(request, seconds or self.timeout_sec)
@@ -84,15 +85,20 @@ class LocalRunner(Runner, kind="local"):
         return [_finished(self._run(each)) for each in runner_inputs]
 
     def _run(self, one: RunnerInput) -> RunnerResult:
-        if one.device_type not in ("cpu", "llvm", "c"):
-            return RunnerResult(None, f"kernels run on a cpu, not on {one.device_type}")
         try:
             module = pathlib.Path(one.artifact_path).read_bytes()
         except OSError as error:
             return RunnerResult(None, str(error))
+        return self.run_bytes(module, one.device_type, one.args_info)
+
+    def run_bytes(
+        self, module: bytes, device_type: str, args_info: Sequence[TensorInfo]
+    ) -> RunnerResult:
+        """What is in the file of a kernel, run with these arguments."""
+        if device_type not in ("cpu", "llvm", "c"):
+            return RunnerResult(None, f"kernels run on a cpu, not on {device_type}")
         specs = [
-            [info.dtype, list(info.shape), *integers_of(DataType(info.dtype))]
-            for info in one.args_info
+            [info.dtype, list(info.shape), *integers_of(DataType(info.dtype))] for info in args_info
         ]
         task = {
             "module": module,
@@ -101,8 +107,9 @@ class LocalRunner(Runner, kind="local"):
             "bound": 1.0,
             "seed": 0,
         }
-        answer = self.set_task(task) or self.ask(
-            {"do": "run", "module": module, "enough": 0.0, **self.evaluator_config.as_request()}
+        request = {"do": "run", "module": module, "enough": 0.0}
+        answer = self.prepare(task) or self.ask(
+            task, {**request, **self.evaluator_config.as_request()}
         )
         if "kind" in answer:
             return RunnerResult(None, f"{answer['kind']}: {answer['reason']}")

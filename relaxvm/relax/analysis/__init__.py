@@ -40,6 +40,7 @@ from .vars import collect_non_negative_expressions as collect_non_negative_expre
 from .vars import defined_symbolic_vars as defined_symbolic_vars
 from .vars import free_symbolic_vars as free_symbolic_vars
 from .vars import free_vars as free_vars
+from .vars import kernel_calls as kernel_calls
 from .vars import post_order_visit as post_order_visit
 from .vars import used_vars as used_vars
 from .well_formed import assert_well_formed as assert_well_formed

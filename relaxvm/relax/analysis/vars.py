@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from ...ir import GlobalVar, IntImm, IRModule, Node, Op, PrimExpr, post_order, walk
 from ...ir import Var as TirVar
+from ...tir import PrimFunc
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..expr import Binding, Call, Function, MatchCast, Var
 from ..struct_info import Expr, FuncStructInfo, StructInfo
@@ -87,6 +89,19 @@ def called_global_vars(expr: Expr) -> list[GlobalVar]:
     """
     calls = (n for n in walk(expr, (StructInfo, PrimExpr)) if isinstance(n, Call))
     return _unique(n.op for n in calls if isinstance(n.op, GlobalVar))
+
+
+def kernel_calls(mod: IRModule) -> Counter[str]:
+    """{loop function: how many calls of it graph functions have}"""
+    return Counter(
+        gv.name_hint
+        for fn in mod.functions.values()
+        if isinstance(fn, Function)
+        for call in walk(fn, (StructInfo, PrimExpr))
+        if isinstance(call, Call)
+        for gv in (call.op, *call.args[:1])
+        if isinstance(gv, GlobalVar) and isinstance(mod.get(gv), PrimFunc)
+    )
 
 
 def defined_symbolic_vars(func: Expr) -> list[TirVar]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from ...base import UNKNOWN, Span, StructInfoError
 from ...ir import GlobalVar, PrimExpr
+from ...runtime import Builtins
 from ..derive import BaseCheckResult, struct_info_base_check, where
 from ..expr import Call, ExternFunc, Function, Tuple, TupleGetItem, Var, as_relax
 from ..struct_info import (
@@ -213,7 +214,7 @@ def _declared(sinfo_args: tuple[StructInfo, ...]) -> StructInfo:
     return sinfo_args[0] if len(sinfo_args) == 1 else TupleStructInfo(sinfo_args)
 
 
-@op("make_closure", _OPAQUE, missing("vm.builtin.make_closure"), _BODY, _BODY)
+@op("make_closure", _OPAQUE, missing(Builtins.MAKE_CLOSURE.name), _BODY, _BODY)
 def make_closure(func: Expr, args: Expr) -> StructInfo:
     """A closure: the function `func` with its last parameters set to the tuple `args`."""
     if not isinstance(func, GlobalVar):
@@ -222,7 +223,7 @@ def make_closure(func: Expr, args: Expr) -> StructInfo:
     return ObjectStructInfo()
 
 
-@op("invoke_closure", _OPAQUE, missing("vm.builtin.invoke_closure"), _BODY, _BODY, pure=False)
+@op("invoke_closure", _OPAQUE, missing(Builtins.INVOKE_CLOSURE.name), _BODY, _BODY, pure=False)
 def invoke_closure(
     closure: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...] = ()
 ) -> StructInfo:
@@ -231,7 +232,7 @@ def invoke_closure(
     return _declared(sinfo_args)
 
 
-@op("invoke_pure_closure", _OPAQUE, missing("vm.builtin.invoke_closure"), _BODY, _BODY)
+@op("invoke_pure_closure", _OPAQUE, missing(Builtins.INVOKE_CLOSURE.name), _BODY, _BODY)
 def invoke_pure_closure(
     closure: Expr, args: Expr, *, sinfo_args: tuple[StructInfo, ...] = ()
 ) -> StructInfo:

@@ -14,6 +14,7 @@ import numpy as np
 
 from ...base import DataType, StructInfoError
 from ...ir import IntImm, PrimExpr, cast, const
+from ...runtime import Builtins
 from ...te import compute
 from ..expr import Call, ExternFunc, PrimValue, StringImm
 from ..rules import LowerBuilder
@@ -23,7 +24,6 @@ from .lower import call_te
 from .names import ops
 from .record import Prim, missing, op
 
-PROPERTY = "vm.builtin.tensor_property"
 _NO_GRADIENT = missing("the result does not depend on the elements")
 _CODES = {"int": 0, "uint": 1, "float": 2, "handle": 3, "bfloat": 4, "bool": 6}
 
@@ -78,8 +78,8 @@ def _inspector(
         if info.value is not None:
             return PrimValue(info.value)
         what = StringImm(name.removeprefix("tensor_").removesuffix("_i"))
-        args = (call.args[0], what, *call.args[1:])
-        return ops.call_pure_packed(ExternFunc(PROPERTY), *args, sinfo_args=info)
+        args = (ExternFunc(Builtins.TENSOR_PROPERTY.name), call.args[0], what, *call.args[1:])
+        return ops.call_pure_packed(*args, sinfo_args=info)
 
     chosen = rule_of_axis if of_axis else rule
     chosen.__name__ = chosen.__qualname__ = name

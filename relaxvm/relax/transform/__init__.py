@@ -92,7 +92,9 @@ _LATER = {
     "lazy_inputs": "LazyGetInput LazySetOutput",
     "lazy_transform_params": "LazyTransformParams",
     "lift_transform_params": "LiftTransformParams",
-    "meta_schedule": "MetaScheduleApplyDatabase",
+    "meta_schedule": """
+        FewShotTuning MetaScheduleApplyDatabase MetaScheduleTuneIRMod MetaScheduleTuneTIR
+    """,
     "merge_composite_functions": "MergeCompositeFunctions",
     "normalize_global_var": "NormalizeGlobalVar",
     "optimize_layout_transform": "OptimizeLayoutTransform",
@@ -100,6 +102,7 @@ _LATER = {
     "realize_vdevice": "RealizeVDevice",
     "reorder_permute_dims_after_concat": "ReorderPermuteDimsAfterConcat",
     "reorder_take_after_matmul": "ReorderTakeAfterMatmul",
+    "rewrite_weight_layouts": "RewriteWeightLayouts",
     "run_codegen": "RunCodegen",
     "simplify_expr": "RemoveRedundantReshape",
     "specialize_prim_func_based_on_call_site": "SpecializePrimFuncBasedOnCallSite",

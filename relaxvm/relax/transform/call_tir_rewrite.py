@@ -20,7 +20,7 @@ from ...base import VerifyError
 from ...ir import IntImm, IRModule, PassContext, PrimExpr
 from ...ir import Var as PrimVar
 from ...ir.transform import function_pass
-from ...runtime import MatchCode
+from ...runtime import Builtins, MatchCode
 from ..derive import source_place
 from ..expr import (
     Binding,
@@ -119,7 +119,7 @@ class _Rewriter(RememberingRewriter):
             codes = [MatchCode.ASSERT_NOT_NEGATIVE if d else MatchCode.NO_OP for d in doubtful]
             pairs = [PrimValue(n) for code in codes for n in (int(code), 0)]
             args = (ShapeExpr(dims), PrimValue(0), StringImm(text), *pairs)
-            out.append(discard(builtin("match_shape", args, VOID), call.span))
+            out.append(discard(builtin(Builtins.MATCH_SHAPE, args, VOID), call.span))
 
     def _is_doubtful(self, dim: PrimExpr) -> bool:
         if isinstance(dim, IntImm) or dim in self.checked or dim in self.proven:
@@ -136,7 +136,7 @@ class _Rewriter(RememberingRewriter):
         for index, value in enumerate(inputs):
             if isinstance(value, Constant) or value in self.constants:
                 copy = Var("copy", value.struct_info, call.span)
-                copied = builtin("copy", (value,), value.struct_info, call.span)
+                copied = builtin(Builtins.COPY, (value,), value.struct_info, call.span)
                 out.append(VarBinding(copy, copied, call.span))
                 inputs[index] = copy
         if not out:

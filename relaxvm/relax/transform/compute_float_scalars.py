@@ -28,6 +28,7 @@ from ...ir import (
 )
 from ...ir import Var as PrimVar
 from ...ir.transform import module_pass
+from ...runtime import Builtins
 from ...te import compute, create_prim_func
 from ...tir import PrimFunc
 from ..expr import (
@@ -46,7 +47,7 @@ from ..rewriter import LeafRewriter
 from ..struct_info import Expr, TensorStructInfo
 from ..vm_info import bare_symbol, to_dim
 
-_ITEM = ExternFunc("vm.builtin.tensor_item")
+_ITEM = ExternFunc(Builtins.TENSOR_ITEM.name)
 
 
 @module_pass(opt_level=0)

@@ -35,7 +35,7 @@ from ...ir import (
 from ...ir.transform import module_pass, register_config
 from ...tir import PrimFunc
 from ...tir.analysis import OpPatternKind, op_pattern
-from ...tir.schedule.rules import is_scheduled
+from ...tir.schedule.plans import is_scheduled
 from ..analysis.reshape_pattern import has_reshape_pattern
 from ..analysis.written import maybe_written_vars
 from ..expr import (

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from ...ir import FloatImm, IntImm, PrimExpr, walk
 from ...tir import BufferLoad, BufferStore, PrimFunc
 from ...tir.analysis import OpPattern, OpPatternKind
-from ...tir.schedule.rules import LARGEST, MOST_BUFFERS, cost_of
+from ...tir.schedule.plans import LARGEST, MOST_BUFFERS, cost_of
 from ..expr import Tuple, Var, VarBinding
 from ..struct_info import Expr, TensorStructInfo, TupleStructInfo
 

@@ -50,7 +50,7 @@ from ...tir import (
     seq,
 )
 from ...tir.analysis import buffer_accesses
-from ...tir.schedule.rules import SCHEDULED
+from ...tir.schedule.plans import SCHEDULED
 from ...tir.transform import MAX_SIZE, fold, reads_memory, size_bounds, with_index_dtype
 from ..derive import bind_symbols, prove_dims, tir_vars_in_struct_info
 from ..expr import (

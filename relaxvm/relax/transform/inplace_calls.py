@@ -10,6 +10,7 @@ from typing import Any
 
 from ...base import NameSupply
 from ...ir import GlobalVar, IRModule
+from ...runtime import Builtins
 from ...tir import PrimFunc
 from ..block_builder import BlockBuilder
 from ..derive import dims_equal, place_of
@@ -80,7 +81,7 @@ class InplaceKernels:
         if how is None or info.dims is None or how.out != len(args) or args[how.source] not in dead:
             return None
         shape = ShapeExpr(info.dims)
-        room = call_pure_packed("vm.builtin.grow", args[how.source], shape, sinfo_args=info)
+        room = call_pure_packed(Builtins.GROW.name, args[how.source], shape, sinfo_args=info)
         grown = VarBinding(DataflowVar("grown", info), room, call.span)
         appender = functools.partial(append_only, part, how)
         callee = self._function(gv.name_hint, (part, how.source, -1), appender)

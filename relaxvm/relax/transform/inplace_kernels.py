@@ -52,7 +52,7 @@ from ...tir import (
     While,
 )
 from ...tir.analysis import buffer_accesses
-from ...tir.schedule.rules import no_more
+from ...tir.schedule.plans import no_more
 
 _IF = Op.get("tir.if_then_else")
 

@@ -5,12 +5,12 @@
 
 The schedule of a matrix product copies its right side into panels, which costs as much as some rows
 of the product. Of a constant the copy is made here. Which layout is wanted is the rules' to say
-(`tir/schedule/rules`); a kernel changes only if all its callers pass constants.
+(`tir/schedule/plans`); a kernel changes only if all its callers pass constants.
 
 Of narrow numbers (int8, bfloat16) kernels widen and rearrange more than an order of dimensions can
 say, and look at zero points: what such a kernel computes of constants alone is compiled by itself
 and run here. So are weights of convolutions that are computed in fewer products, where numerics may
-be approximate (`tir/schedule/rules/winograd.py`).
+be approximate (`tir/schedule/plans/winograd.py`).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ...runtime import NDArray, empty
 from ...target import Target, build
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions
-from ...tir.schedule.rules import ConstantBlocks, with_constant_blocks, with_constant_layouts
+from ...tir.schedule.plans import ConstantBlocks, with_constant_blocks, with_constant_layouts
 from ..expr import Call, Constant, Function
 from ..struct_info import StructInfo
 from .signature import replace_functions

@@ -11,6 +11,7 @@ from ..flow import BIND, BINDS, RESULT, Event, Scope, releases
 from ..known_ops import (
     ALLOC_TENSOR,
     CALL_TIR_DYN,
+    builtin_of,
     is_op,
     ops_named,
 )
@@ -20,16 +21,6 @@ _KEEPS_NOTHING = ops_named(
     "call_tir call_dps_packed memory.kill_tensor memory.kill_storage vm.kill_object "
     "shape_of tensor_to_shape shape_to_tensor print assert_op"
 )
-# Builtins that copy what they keep.
-_READING_BUILTINS = {
-    "vm.builtin.shape_of",
-    "vm.builtin.tensor_item",
-    "vm.builtin.attention_kv_cache_create",
-    "vm.builtin.attention_kv_cache_append",
-    "vm.builtin.attention_kv_cache_update",
-    "vm.builtin.attention_kv_cache_window_override",
-    "vm.builtin.attention_kv_cache_window_override_with_sinks",
-}
 _READ, _ALIAS, _ESCAPE = "read", "alias", "escape"
 
 
@@ -46,9 +37,11 @@ def _use_of(value: Expr, mod: IRModule) -> str:
         known = mod.get(callee)
         return _READ if isinstance(known, PrimFunc) else _ESCAPE
     if isinstance(callee, ExternFunc):
-        if value.attrs.get("dps") or callee.global_symbol in _READING_BUILTINS:
+        row = builtin_of(callee)
+        if value.attrs.get("dps") or (row is not None and row.keeps_nothing):
             return _READ
-        return _ALIAS if callee.global_symbol == "vm.builtin.reshape" else _ESCAPE
+        # What allocates may go on in the room behind its argument, which others must not share.
+        return _ALIAS if row is not None and row.pure and not row.account else _ESCAPE
     if isinstance(callee, Op):
         if callee in _KEEPS_NOTHING:
             return _READ

@@ -22,8 +22,9 @@ from ...base import CodegenError, VerifyError
 from ...base import dtype as as_dtype
 from ...ir import IRModule, Op, PassContext, const
 from ...ir.transform import function_pass
+from ...runtime import Builtin, Builtins
 from ..derive import prove_dims, where
-from ..expr import Binding, Call, DataTypeImm, ExternFunc, Function, GlobalVar, PrimValue, Tuple
+from ..expr import Binding, Call, DataTypeImm, Function, GlobalVar, PrimValue, Tuple
 from ..known_ops import (
     ALLOC_TENSOR,
     CALL_INPLACE_PACKED,
@@ -42,6 +43,7 @@ from ..known_ops import (
     VM_KILL_OBJECT,
     VOID,
     builtin,
+    builtin_of,
     is_op,
 )
 from ..op.infer import dims_product
@@ -67,9 +69,7 @@ class _Rewriter(BindingRewriter):
         call = b.value
         if not isinstance(call, Call):
             return None
-        if is_op(call, VM_ALLOC_STORAGE) or (
-            isinstance(call.op, ExternFunc) and call.op.global_symbol == "vm.builtin.alloc_storage"
-        ):
+        if call.op is VM_ALLOC_STORAGE or builtin_of(call.op) is Builtins.ALLOC_STORAGE:
             sized = _size_in_bytes(call)
             return None if sized is call else [b.replace(value=sized)]
         if not isinstance(call.op, Op):
@@ -119,13 +119,13 @@ def _kill(call: Call) -> Call:
     return Call(VM_KILL_OBJECT, call.args, struct_info=VOID)
 
 
-def _same_args(name: str) -> Callable[[Call], Call]:
-    return lambda call: builtin(name, call.args)
+def _same_args(row: Builtin) -> Callable[[Call], Call]:
+    return lambda call: builtin(row, call.args)
 
 
 def _make_closure(call: Call) -> Call:
     captured = call.args[1]
-    return builtin("make_closure", (call.args[0], *(_fields(captured))))
+    return builtin(Builtins.MAKE_CLOSURE, (call.args[0], *(_fields(captured))))
 
 
 def _fields(args: Expr) -> tuple[Expr, ...]:
@@ -142,7 +142,7 @@ def _call_tir_dyn(call: Call) -> Call:
     if isinstance(kernel, GlobalVar) and args and isinstance(args[-1], ShapeExpr):
         scalars = [PrimValue(value) for value in args[-1].values]
         return Call(kernel, (*args[:-1], *scalars), None, (VOID,), VOID)
-    return builtin("call_tir_dyn", (kernel, *args))
+    return builtin(Builtins.CALL_TIR_DYN, (kernel, *args))
 
 
 def _view(call: Call) -> Call:
@@ -150,16 +150,16 @@ def _view(call: Call) -> Call:
     data = call.args[0]
     shape, dtype, offset = [*call.args[1:], None, None, None][:3]
     if shape is None:
-        return builtin("move", (data,))
+        return builtin(Builtins.MOVE, (data,))
     have: Any = data.struct_info
     wanted: Any = call.struct_info
     if dtype is None and have.dtype != "void":
         dtype = DataTypeImm(have.dtype)
     if offset is None and wanted.dtype is have.dtype and _same_count(have, wanted):
-        return builtin("reshape", (data, shape))
+        return builtin(Builtins.RESHAPE, (data, shape))
     if dtype is None:
         raise CodegenError("memory.view: the dtype of data is not known; say dtype=")
-    return builtin("view", (data, shape, dtype, offset or PrimValue(0)))
+    return builtin(Builtins.VIEW, (data, shape, dtype, offset or PrimValue(0)))
 
 
 def _same_count(have: TensorStructInfo, wanted: TensorStructInfo) -> bool:
@@ -176,16 +176,16 @@ _LOWER: dict[Op, Callable[[Call], Expr]] = {
     CALL_TIR_DYN: _call_tir_dyn,
     CALL_PURE_PACKED: _packed,
     CALL_INPLACE_PACKED: _packed,
-    Op.get("relax.shape_of"): _same_args("shape_of"),
-    Op.get("relax.tensor_to_shape"): _same_args("tensor_to_shape"),
-    Op.get("relax.shape_to_tensor"): _same_args("shape_to_tensor"),
-    Op.get("relax.print"): _same_args("print"),
-    Op.get("relax.assert_op"): _same_args("assert_op"),
-    Op.get("relax.null_value"): _same_args("null_value"),
-    RESHAPE: _same_args("reshape"),
+    Op.get("relax.shape_of"): _same_args(Builtins.SHAPE_OF),
+    Op.get("relax.tensor_to_shape"): _same_args(Builtins.TENSOR_TO_SHAPE),
+    Op.get("relax.shape_to_tensor"): _same_args(Builtins.SHAPE_TO_TENSOR),
+    Op.get("relax.print"): _same_args(Builtins.PRINT),
+    Op.get("relax.assert_op"): _same_args(Builtins.ASSERT_OP),
+    Op.get("relax.null_value"): _same_args(Builtins.NULL_VALUE),
+    RESHAPE: _same_args(Builtins.RESHAPE),
     Op.get("relax.make_closure"): _make_closure,
-    INVOKE_CLOSURE: _same_args("invoke_closure"),
-    INVOKE_PURE_CLOSURE: _same_args("invoke_closure"),
+    INVOKE_CLOSURE: _same_args(Builtins.INVOKE_CLOSURE),
+    INVOKE_PURE_CLOSURE: _same_args(Builtins.INVOKE_CLOSURE),
     # There is one device, so these are names for their argument.
     Op.get("relax.to_vdevice"): lambda call: call.args[0],
     Op.get("relax.hint_on_device"): lambda call: call.args[0],

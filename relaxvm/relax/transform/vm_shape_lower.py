@@ -27,7 +27,7 @@ from ...base import CodegenError, VerifyError
 from ...ir import FloatImm, IntImm, IRModule, Op, PassContext, PrimExpr, post_order, walk
 from ...ir import Var as PrimVar
 from ...ir.transform import function_pass
-from ...runtime import MakeCode, MatchCode
+from ...runtime import Builtins, MakeCode, MatchCode
 from ..expr import (
     Binding,
     Call,
@@ -51,6 +51,7 @@ from ..known_ops import (
     OBJECT,
     VOID,
     builtin,
+    builtin_of,
     discard,
 )
 from ..rewriter import RememberingRewriter
@@ -86,7 +87,7 @@ def _is_lowered(fn: Function, name: str) -> bool:
     first = next((b for block in fn.body.blocks for b in block.bindings), None)
     if first is None or not fn.params:
         return False
-    if getattr(getattr(first.value, "op", None), "global_symbol", "") in _HEAPS:
+    if builtin_of(getattr(first.value, "op", None)) in _HEAPS:
         first = fn.body.blocks[0].bindings[min(1, len(fn.body.blocks[0].bindings) - 1)]
     texts = (a.value for a in getattr(first.value, "args", ()) if isinstance(a, StringImm))
     if not any(t == name or t.startswith(f"{name}: parameter ") for t in texts):
@@ -94,7 +95,7 @@ def _is_lowered(fn: Function, name: str) -> bool:
     return not any(is_symbolic(e.value) for e in events(fn) if isinstance(e.value, Call))
 
 
-_HEAPS = frozenset({"vm.builtin.alloc_shape_heap", "vm.builtin.null_value"})
+_HEAPS = (Builtins.ALLOC_SHAPE_HEAP, Builtins.NULL_VALUE)
 
 
 def _name_of(fn: Function, mod: IRModule) -> str:
@@ -144,9 +145,9 @@ class _Lowering(RememberingRewriter):
         if not self.heap_used:
             return self.first
         if self.slots:
-            heap = builtin("alloc_shape_heap", (PrimValue(len(self.slots)),))
+            heap = builtin(Builtins.ALLOC_SHAPE_HEAP, (PrimValue(len(self.slots)),))
         else:
-            heap = builtin("null_value", ())
+            heap = builtin(Builtins.NULL_VALUE, ())
         return [VarBinding(self.heap, heap), *self.first]
 
     def enter(self, fn: Function | None) -> None:
@@ -221,20 +222,20 @@ class _Lowering(RememberingRewriter):
             if value.value.dtype.is_float or _is_off_heap(value.value):
                 return self._brought(value.value)
             pairs = [(MakeCode.LOAD_SHAPE, self._slot(value.value, out))]
-            name = "make_prim_value"
+            row = Builtins.MAKE_PRIM_VALUE
             if value.value.dtype.is_bool:
                 # The heap holds integers.
                 number = Var("number", OBJECT)
-                out.append(VarBinding(number, builtin(name, self._heap_and(*pairs))))
-                return builtin("read_if_cond", (number,), value.struct_info)
+                out.append(VarBinding(number, builtin(row, self._heap_and(*pairs))))
+                return builtin(Builtins.READ_IF_COND, (number,), value.struct_info)
         else:
-            pairs, name = [], "make_shape"
+            pairs, row = [], Builtins.MAKE_SHAPE
             for dim in value.values:
                 if isinstance(dim, IntImm):
                     pairs.append((MakeCode.USE_IMM, int(dim)))
                 else:
                     pairs.append((MakeCode.LOAD_SHAPE, self._slot(dim, out)))
-        return builtin(name, self._heap_and(*pairs), value.struct_info)
+        return builtin(row, self._heap_and(*pairs), value.struct_info)
 
     def _heap_and(self, *pairs: tuple[int, int]) -> list[Expr]:
         self.heap_used = True
@@ -287,7 +288,7 @@ class _Lowering(RememberingRewriter):
         slot = self._slot_number(expr)
         items = [StringImm(i) if isinstance(i, str) else PrimValue(i) for i in program]
         self.heap_used = True
-        call = builtin("shape_expr", (self.heap, PrimValue(slot), Tuple(items)), VOID)
+        call = builtin(Builtins.SHAPE_EXPR, (self.heap, PrimValue(slot), Tuple(items)), VOID)
         out.append(discard(call))
         self.remember(self.known, expr, True)
         return slot
@@ -338,7 +339,9 @@ class _Lowering(RememberingRewriter):
                     out.append(
                         discard(
                             builtin(
-                                "check_tuple_info", (value, n_fields, self._context(text)), VOID
+                                Builtins.CHECK_TUPLE_INFO,
+                                (value, n_fields, self._context(text)),
+                                VOID,
                             )
                         )
                     )
@@ -361,7 +364,9 @@ class _Lowering(RememberingRewriter):
         if not isinstance(value, Tuple):
             n_fields = PrimValue(len(info.fields))
             out.append(
-                discard(builtin("check_tuple_info", (value, n_fields, self._context(text)), VOID))
+                discard(
+                    builtin(Builtins.CHECK_TUPLE_INFO, (value, n_fields, self._context(text)), VOID)
+                )
             )
         for index in range(len(info.fields) - 1, -1, -1):
             field = info.fields[index]
@@ -384,15 +389,19 @@ class _Lowering(RememberingRewriter):
             if isinstance(proven, TensorStructInfo) and _same_kind(info, proven):
                 return
             dtype = DataTypeImm(info.dtype)
-            call = builtin("check_tensor_info", (value, PrimValue(info.ndim), dtype, context), VOID)
+            call = builtin(
+                Builtins.CHECK_TENSOR_INFO, (value, PrimValue(info.ndim), dtype, context), VOID
+            )
         elif isinstance(info, ShapeStructInfo):
             if isinstance(proven, ShapeStructInfo) and info.ndim in (-1, proven.ndim):
                 return
-            call = builtin("check_shape_info", (value, PrimValue(info.ndim), context), VOID)
+            call = builtin(Builtins.CHECK_SHAPE_INFO, (value, PrimValue(info.ndim), context), VOID)
         elif isinstance(info, PrimStructInfo):
             if isinstance(proven, PrimStructInfo) and proven.dtype is info.dtype:
                 return
-            call = builtin("check_prim_value_info", (value, DataTypeImm(info.dtype), context), VOID)
+            call = builtin(
+                Builtins.CHECK_PRIM_VALUE_INFO, (value, DataTypeImm(info.dtype), context), VOID
+            )
         elif isinstance(info, SequenceStructInfo):
             if isinstance(proven, SequenceStructInfo) and proven.element is info.element:
                 return
@@ -400,11 +409,11 @@ class _Lowering(RememberingRewriter):
             if not isinstance(element, TensorStructInfo):
                 element = TensorStructInfo(None, "void", None, -1)
             kind = PrimValue(element.ndim), DataTypeImm(element.dtype)
-            call = builtin("check_sequence_info", (value, *kind, context), VOID)
+            call = builtin(Builtins.CHECK_SEQUENCE_INFO, (value, *kind, context), VOID)
         elif isinstance(info, FuncStructInfo):
             if isinstance(proven, FuncStructInfo):
                 return
-            call = builtin("check_func_info", (value, context), VOID)
+            call = builtin(Builtins.CHECK_FUNC_INFO, (value, context), VOID)
         else:
             return
         out.append(discard(call))
@@ -457,8 +466,9 @@ class _Lowering(RememberingRewriter):
         if all(code == MatchCode.NO_OP for code, _ in codes):
             return
         heap, *pairs = self._heap_and(*codes)
-        name = "match_prim_value" if isinstance(m.info, PrimStructInfo) else "match_shape"
-        out.append(discard(builtin(name, (m.value, heap, self._context(m.text), *pairs), VOID)))
+        is_number = isinstance(m.info, PrimStructInfo)
+        row = Builtins.MATCH_PRIM_VALUE if is_number else Builtins.MATCH_SHAPE
+        out.append(discard(builtin(row, (m.value, heap, self._context(m.text), *pairs), VOID)))
 
 
 def _size_check(call: Call) -> StringImm | None:
@@ -466,7 +476,7 @@ def _size_check(call: Call) -> StringImm | None:
     another call.
     """
     args = call.args
-    known = getattr(call.op, "global_symbol", "") == "vm.builtin.match_shape"
+    known = builtin_of(call.op) is Builtins.MATCH_SHAPE
     if not known or len(args) < 3 or not isinstance(args[0], ShapeExpr):
         return None
     return args[2] if isinstance(args[2], StringImm) else None
@@ -522,8 +532,7 @@ def _is_only_declared(value: Expr) -> bool:
     if not isinstance(value, Call):
         return False
     if isinstance(value.op, ExternFunc):
-        name = value.op.global_symbol
-        own = name.startswith("vm.builtin.") and name != "vm.builtin.invoke_closure"
+        own = builtin_of(value.op) not in (None, Builtins.INVOKE_CLOSURE)
         return not own and not value.attrs.get("dps")
     return isinstance(value.op, Var) or value.op in _DECLARED
 

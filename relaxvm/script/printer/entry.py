@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import importlib.util
 import sys
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ...base import LoadError, TIRError
+from ...base import LoadError, TIRError, notebook
 from ...ir import AccessPath, GlobalVar, IRModule, Map, PrimExpr, Var, load_json, save_json, walk
 from ...relax import Function, If, SeqExpr
 from ...tir import Buffer, BufferRegion, PrimFunc, Stmt
@@ -222,24 +223,33 @@ def read_metadata(text: str) -> Map:
 def show_script(
     what: Any, style: str | None = None, black_format: bool | None = None, **options: Any
 ) -> None:
-    """Print the script text, in colour if pygments is installed and the output is a terminal.
+    """Print the script text, in colour if pygments is installed and a terminal or a notebook shows
+    it.
 
     style         a pygments style, or "light", "dark", "ansi"
     black_format  accepted as TVM does; the text is laid out by the printer itself
     """
     text = print_script(what, **options)
-    if sys.stdout.isatty() and importlib.util.find_spec("pygments") is not None:
-        text = _coloured(text, style)
+    colours = importlib.util.find_spec("pygments") is not None
+    if notebook.is_notebook():
+        page = _coloured(text, style, True) if colours else f"<pre>{html.escape(text)}</pre>"
+        notebook.Shown().show(page, text)
+        return
+    if colours and sys.stdout.isatty():
+        text = _coloured(text, style, False)
     print(text)
 
 
 _STYLES = {"light": "default", "dark": "monokai", "ansi": "default", None: "default"}
 
 
-def _coloured(text: str, style: str | None) -> str:
+def _coloured(text: str, style: str | None, as_html: bool) -> str:
     import pygments
-    from pygments.formatters import Terminal256Formatter
+    from pygments.formatters import HtmlFormatter, Terminal256Formatter
     from pygments.lexers import PythonLexer
 
-    formatter = Terminal256Formatter(style=_STYLES.get(style, style))
+    style = _STYLES.get(style, style)
+    formatter = (
+        HtmlFormatter(noclasses=True, style=style) if as_html else Terminal256Formatter(style=style)
+    )
     return str(pygments.highlight(text, PythonLexer(), formatter)).rstrip("\n")

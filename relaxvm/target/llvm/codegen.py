@@ -9,7 +9,7 @@ lets the call be direct.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -238,18 +238,18 @@ def generate(
     Raises CodegenError naming the function and the statement that has no code.
     """
     generator = Generator(triple, native_half, confined, has_symbol, dot_units)
-    order = _callees_first(mod)
+    calls = {gv: _calls(gv, fn) for gv, fn in mod.items()}
+    called = {gv: _called(own) for gv, own in calls.items()}
     taken: dict[str, int] = {}
     wanted = set(exported)
-    for gv in order:
+    for gv in _callees_first(mod, called):
         fn = mod[gv]
         assert isinstance(fn, PrimFunc)
         with _named(gv):
-            called = _called(fn)
             signature = signature_of(fn)
-            ret = result_dtype(fn)
+            ret = _result_dtype(fn, calls[gv])
             stem = (symbols or {}).get(gv, gv.name_hint)
-            definition = Definition(gv, fn, signature, _symbol(stem, taken), ret, tuple(called))
+            definition = Definition(gv, fn, signature, _symbol(stem, taken), ret, called[gv])
             generator.functions[gv] = definition
             (define or _define)(generator, definition, gv in wanted)
     infos = []
@@ -260,14 +260,14 @@ def generate(
     return Generated(generator, tuple(infos))
 
 
-def result_dtype(fn: PrimFunc) -> DataType | None:
+def _result_dtype(fn: PrimFunc, calls: list[Call]) -> DataType | None:
     """The dtype of what a function returns: as declared, else that of the first ``T.ret`` of
     something else than 0.
     """
     if fn.ret_type is not None:
         return None if fn.ret_type.dtype.kind == "void" else fn.ret_type.dtype
-    for n in walk(fn.body):
-        if isinstance(n, Call) and isinstance(n.op, Intrinsic) and n.op.name == "tir.ret":
+    for n in calls:
+        if isinstance(n.op, Intrinsic) and n.op.name == "tir.ret":
             value = n.args[0]
             if not is_const(value, 0):
                 return value.dtype
@@ -290,23 +290,23 @@ class _named:
             add_note(error, f"in function {self.gv.name_hint}")
 
 
-def _called(fn: PrimFunc) -> list[GlobalVar]:
-    return list(
-        dict.fromkeys(
-            n.op for n in walk(fn.body) if isinstance(n, Call) and isinstance(n.op, GlobalVar)
-        )
-    )
+def _calls(gv: GlobalVar, fn: Any) -> list[Call]:
+    if not isinstance(fn, PrimFunc):
+        raise CodegenError(f"{gv.name_hint}: wanted a loop function, got {type(fn).__name__}")
+    return [n for n in walk(fn.body) if isinstance(n, Call)]
 
 
-def _callees_first(mod: IRModule) -> list[GlobalVar]:
+def _called(calls: list[Call]) -> tuple[GlobalVar, ...]:
+    return tuple(dict.fromkeys(n.op for n in calls if isinstance(n.op, GlobalVar)))
+
+
+def _callees_first(
+    mod: IRModule, called: Mapping[GlobalVar, Sequence[GlobalVar]]
+) -> list[GlobalVar]:
     """The functions in an order in which callees stand before callers. Raises CodegenError for
     recursion.
     """
-    called: dict[GlobalVar, list[GlobalVar]] = {}
-    for gv, fn in mod.items():
-        if not isinstance(fn, PrimFunc):
-            raise CodegenError(f"{gv.name_hint}: wanted a loop function, got {type(fn).__name__}")
-        called[gv] = _called(fn)
+    for gv in mod:
         for each in called[gv]:
             if each not in mod or mod.get_global_var(each.name_hint) is not each:
                 raise CodegenError(

@@ -139,7 +139,7 @@ class ExprEmitter(Values):
                 if leaf is not None:
                     self._keep(node, leaf(self, node))
                     continue
-                branching = self._branching(node)
+                branching = self._branching(node) if type(node) in _BRANCHING else None
                 if branching is not None:
                     state = (branching, None)
                 else:
@@ -460,6 +460,7 @@ def access_index(indices: tuple[Any, ...]) -> Any:
 
 # -- the tables ------------------------------------------------------------------------------------
 
+_BRANCHING = {Let, And, Or, Select, Call}
 _BINARY = {Add, Sub, Mul, Div, Mod, Min, Max, EQ, NE, LT, LE, GT, GE}
 _RELATION = {EQ: "eq", NE: "ne", LT: "lt", LE: "le", GT: "gt", GE: "ge", Min: "lt", Max: "gt"}
 _ARITHMETIC = {Add: ("add", "fadd", "or"), Sub: ("sub", "fsub", "xor"), Mul: ("mul", "fmul", "and")}

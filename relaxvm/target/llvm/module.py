@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...base import CodegenError
@@ -14,6 +14,9 @@ from .text import computes_long, quote_bytes
 # and for short ones. Long ones that compute, such as gelu of an array, take 1.3 times as long.
 _WIDE = ' "prefer-vector-width"="512"'
 _READ_ONLY = "private unnamed_addr constant"
+# What LLVM is asked to leave undone with a loop.
+NO_VECTORS = '!"llvm.loop.vectorize.enable", i1 false'
+NO_UNROLLING = '!"llvm.loop.unroll.disable"'
 
 MAX_CONSTANT_BYTES = 1 << 26
 
@@ -75,10 +78,12 @@ class ModuleText(Module):
             number = self._failure_numbers[message] = len(self.failures)
         return number
 
-    def scalar_loop(self) -> str:
-        """What the branch of a loop carries that LLVM must not make vectors of."""
-        hint = self.metadata('!"llvm.loop.vectorize.enable", i1 false')
-        return f", !llvm.loop {self.metadata(hint, distinct=True)}"
+    def loop_hints(self, hints: Sequence[str]) -> str:
+        """What the branch of a loop carries that is to be left as it is, as `hints` say."""
+        if not hints:
+            return ""
+        nodes = ", ".join(map(self.metadata, hints))
+        return f", !llvm.loop {self.metadata(nodes, distinct=True)}"
 
     def add(self, function: str | Function) -> None:
         """Append a definition."""

@@ -35,6 +35,9 @@ _START_SECONDS = 60.0
 # The last recipe is nearly free of passes: what it needs for large functions, it gets.
 _LAST_FACTOR = 3
 _MOST_NOISE = 4000
+_OWN_GROUP: dict[str, Any] = (
+    {"process_group": 0} if sys.version_info >= (3, 11) else {"start_new_session": True}
+)
 
 
 class WorkerLost(Exception):
@@ -81,6 +84,8 @@ class Worker:
                 stderr=subprocess.DEVNULL if self._noise is None else self._noise,
                 # A buffer has a lock, which a child of `fork` may find taken.
                 bufsize=0,
+                # Ctrl-C in a terminal is for whoever asks.
+                **_OWN_GROUP,
             )
         except BaseException:
             if self._noise is not None:

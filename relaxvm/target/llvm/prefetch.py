@@ -45,17 +45,20 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
     if not isinstance(ahead, (int, IntImm)):
         raise CodegenError(f"annotation {PREFETCH}: wanted an integer, got {ahead!r}")
     seen: set[int] = set()
-    for loop in (n for n in walk(stmt.body) if isinstance(n, For)):
-        if not isinstance(loop.extent, IntImm) or loop.loop_var in g.env:
-            continue
+    inner = [n for n in walk(stmt.body) if isinstance(n, For) and n.loop_var not in g.env]
+    for loop in inner:
         of = value_type(loop.loop_var.dtype)
         g.env[loop.loop_var], g.wide[loop.loop_var] = constant(0, of), constant(0, "i64")
+    for loop in reversed(inner):
+        if not isinstance(loop.extent, IntImm):
+            continue
         for load in (n for n in walk(loop.body) if isinstance(n, BufferLoad)):
             handle, place = load.buffer.data, access_index(load.indices)
             is_outside = handle in g.env and not g.is_local(handle)
             if is_outside and id(load) not in seen and loop.loop_var in set(walk(place)):
                 seen.add(id(load))
                 _ask(g, load, place, int(ahead), loop.extent.value)
+    for loop in inner:
         del g.env[loop.loop_var], g.wide[loop.loop_var]
     if not seen:
         _ask_for_vectors(g, stmt, int(ahead))

@@ -54,7 +54,7 @@ from ...tir import (
     While,
 )
 from .expr import ExprEmitter, access_index
-from .module import ModuleText
+from .module import NO_UNROLLING, NO_VECTORS, ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
 from .streams import coefficients, fence, is_streamed, past_caches
@@ -73,6 +73,9 @@ _INT64 = DataType("int64")
 # Stores seven 64-bit elements apart become shuffles of 56 elements. Where those are read again,
 # LLVM 22 ends the process for machines with AVX-512.
 _NO_INTERLEAVING = 7
+# LLVM writes out loops around others too, if all of it is short. That saves little where a loop of
+# more iterations stays inside, and was an eighth of LLVM's time for MobileNetV2.
+_FEW_ITERATIONS = 8
 _OUT_OF_MEMORY = "out of memory for a local buffer"
 
 
@@ -114,6 +117,7 @@ class KernelEmitter(ExprEmitter):
         self.uses_threads = False
         self.unfenced: list[Function] = []
         self._scalar_loops: set[Var] = set()
+        self._long_loops = 0  # how many were emitted
         self._slots: list[Value] = []
         self._stack_bytes = self._stack_left = stack_bytes
         self._read_only: set[Var] = set()
@@ -304,14 +308,21 @@ class KernelEmitter(ExprEmitter):
                 "" if isinstance(stmt.extent, IntImm) else "sgt" if dtype.kind == "int" else "ne"
             )
 
+            long_before = self._long_loops
+
             def hint() -> str:
-                # No others: LLVM warns on the user's stderr about each that it cannot follow.
-                return self.module.scalar_loop() if stmt.loop_var in self._scalar_loops else ""
+                # What not to do: LLVM warns on the user's stderr about wishes it cannot follow.
+                hints = [NO_VECTORS] if stmt.loop_var in self._scalar_loops else []
+                if self._long_loops > long_before:
+                    hints.append(NO_UNROLLING)
+                return self.module.loop_hints(hints)
 
             with text.for_(extent, guard=guard, note=hint) as counter:
                 self.bind_counter(stmt, counter, first_wide)
                 ask_ahead(self, stmt)
                 yield stmt.body
+            few = isinstance(stmt.extent, IntImm) and stmt.extent.value <= _FEW_ITERATIONS
+            self._long_loops += not few
 
     def bind_counter(self, stmt: For, counter: Value, first: Value) -> None:
         """Give the variable of a loop its value, from that of a counter that begins at 0."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ...base import DataType, llvm
 from ...runtime import (
     INTERPRETER,
+    Builtins,
     FrameLayout,
     NDArray,
     ResolvedFunction,
@@ -25,8 +26,8 @@ from ...runtime import (
 )
 from ...runtime import pyabi as abi
 from ...runtime.frame import escapes
-from ...runtime.ops import OpKind
-from .vm_emit import CTX, DEPTH, FRAME, MAX_INSTRUCTIONS, SLOTS
+from ...runtime.ops import Op, OpKind
+from .vm_emit import CTX, DEPTH, MAX_INSTRUCTIONS, SCRATCH, SLOTS, SPILL
 from .vm_exits import Exits, Leaves, Untranslatable
 from .vm_flow import flow_of
 from .vm_values import (
@@ -49,18 +50,6 @@ if TYPE_CHECKING:
 
 MAX_SLOTS = 4096
 """Objects that a function may hold: they lie on the C stack."""
-# What a function begins with: no effect that the interpreter could not have again.
-_CHECKS = frozenset(
-    f"vm.builtin.{name}"
-    for name in (
-        "alloc_shape_heap",
-        "check_tensor_info",
-        "check_shape_info",
-        "check_prim_value_info",
-        "match_shape",
-        "match_prim_value",
-    )
-)
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -108,8 +97,6 @@ class Body(Exits):
         """Emit the definition; `instruction` emits the instruction at `pc`."""
         text = self.text
         passed = text.params[4:]
-        clear = len(text.lines)
-        text.emit("")
         if self.layout.needed:
             self._take_frame()
         for i in range(self.info.num_inputs):
@@ -125,7 +112,7 @@ class Body(Exits):
                 reached.update(self._emit_block(block, start, end, instruction))
             else:
                 self._mark_left(start, end)
-        self._finish(clear)
+        self._finish()
 
     def _emit_block(
         self, block: int, start: int, end: int, instruction: Callable[[Body], None]
@@ -144,7 +131,7 @@ class Body(Exits):
             for pc in range(start, end):
                 self.pc, self._leave = pc, ""
                 instruction(self)
-                self._only_checked &= self.ops[pc].symbol in _CHECKS
+                self._only_checked &= self._can_begin_again(self.ops[pc])
             self._only_checked = False
             if last.kind not in (OpKind.GOTO, OpKind.IF, OpKind.RET):
                 self.text.jump(f"b{end}")
@@ -157,6 +144,13 @@ class Body(Exits):
             if value is not None:
                 self._saved[register, pc] = value
         return following
+
+    def _can_begin_again(self, op: Op) -> bool:
+        """Whether the function may begin from its start once `op` has run: it has no effect, and
+        the arguments are still what they were.
+        """
+        row = op.builtin
+        return row is not None and (row.checks or row.pure) and op.dst >= self.info.num_inputs
 
     def _mark_left(self, start: int, end: int) -> None:
         for pc in range(start, end):
@@ -197,7 +191,7 @@ class Body(Exits):
         for pc, op in enumerate(self.ops):
             if op.kind <= OpKind.INVOKE:
                 writes.setdefault(op.dst, []).append(pc)
-            if op.symbol == "vm.builtin.alloc_tensor":
+            if op.builtin is Builtins.ALLOC_TENSOR:
                 tensors.setdefault(op.args[0], []).append(op.dst)
         return {
             writes[storage][0]: 0
@@ -218,18 +212,18 @@ class Body(Exits):
         for pc, op in enumerate(self.ops):
             args = [known.get(place) for place in op.args]
             value: Any = None
-            if op.symbol == "vm.builtin.alloc_storage":
+            if op.builtin is Builtins.ALLOC_STORAGE:
                 value = pc
-            elif op.symbol == "vm.builtin.make_tuple":
+            elif op.builtin is Builtins.MAKE_TUPLE:
                 value = args
-            elif op.symbol == "vm.builtin.tuple_getitem":
+            elif op.builtin is Builtins.TUPLE_GETITEM:
                 index = self.template[op.args[1]]
                 if type(args[0]) is list and type(index) is int and index < len(args[0]):
                     value = args[0][index]
             elif op.aliases:
                 # A second tensor in the storage, or a view, might be handed out as new.
                 used.update(a for a in args if type(a) is int)
-                value = args[0] if op.symbol == "vm.builtin.alloc_tensor" else None
+                value = args[0] if op.builtin is Builtins.ALLOC_TENSOR else None
             if op.kind == OpKind.RET:
                 leaves = _leaves(self.info.ret, args[0])
                 used.update(leaves)
@@ -240,9 +234,8 @@ class Body(Exits):
     def _take_frame(self) -> None:
         text = self.text
         free = self.context_place(f"free:{self.index}")
-        frame = text.call("relaxvm_vm_take", CTX, free, self.index)
-        text.emit(f"  %frame = getelementptr i8, ptr {frame}, i64 0")
-        none = text.op("icmp eq", FRAME, None)
+        self.frame = text.call("relaxvm_vm_take", CTX, free, self.index)
+        none = text.op("icmp eq", self.frame, None)
         failed, fine = text.label("noframe"), text.label("fine")
         text.branch(none, failed, fine)
         text.start(failed)
@@ -254,7 +247,7 @@ class Body(Exits):
         where = self.index << 32 | pc
         self.text.call("relaxvm_vm_note", CTX, where, DEPTH)
 
-    def _finish(self, clear: int) -> None:
+    def _finish(self) -> None:
         text = self.text
         text.lines.extend(self._cold)
         if self._errors:
@@ -270,19 +263,19 @@ class Body(Exits):
             if self._slots:
                 text.call("relaxvm_vm_release", CTX, SLOTS, self._slots)
             if self.layout.needed:
-                watch = self.offset(FRAME, 8 * self.layout.watch)
+                watch = self.offset(self.frame, 8 * self.layout.watch)
                 free = self.context_place(f"free:{self.index}")
-                text.call(
-                    "relaxvm_vm_give", CTX, free, self.index, FRAME, watch, self.layout.watched
-                )
+                count = self.layout.watched
+                text.call("relaxvm_vm_give", CTX, free, self.index, self.frame, watch, count)
             text.ret(result)
-        text.allocas.append(f"  %slots = alloca [{max(1, self._slots)} x ptr], align 8")
-        if self._scratch:
-            text.allocas.append(f"  %scratch = alloca [{self._scratch} x ptr], align 8")
-        if self._spill_words:
-            text.allocas.append(f"  %spill = alloca [{self._spill_words} x i64], align 8")
-        if self._slots:
-            text.lines[clear] = self.filled(SLOTS, 8 * self._slots, 0)
+        for place, count in (
+            (SLOTS, self._slots),
+            (SCRATCH, self._scratch),
+            (SPILL, self._spill_words),
+        ):
+            text.alloca("i64", 8, max(1, count), place)
+        with text.into(text.allocas, "entry"):
+            self.fill(SLOTS, 8 * self._slots, 0)
 
     # -- registers ---------------------------------------------------------------------------------
 
@@ -470,9 +463,10 @@ class Body(Exits):
         row = self.row(list(value.dims), "i64")
         holder = self.load(value.holder)
         data = self.load(value.data)
-        return self.text.call(
-            "relaxvm_vm_box", CTX, descr, dtype, len(value.dims), row, data, holder
-        )
+        args = descr, dtype, len(value.dims), row, data, holder
+        if value.region.again is None:
+            return self.text.call("relaxvm_vm_box", CTX, *args)
+        return self.text.call("relaxvm_vm_box_again", CTX, value.region.again, *args)
 
     def boxed_operand(self, k: int) -> llvm.Value:
         """Argument `k` as an object."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base import llvm, to_numpy_dtype
-from ...runtime import DYNAMIC
+from ...runtime import DYNAMIC, Builtin, builtin_named
 from ...runtime import pyabi as abi
 from .vm_body import Body, is_param
 from .vm_checks import CHECKS, differ
@@ -184,8 +184,8 @@ def kill_object(body: Body) -> None:
     """Of no register: nothing."""
 
 
-NATIVE_BUILTINS: dict[str, Callable[[Body], None]] = {
-    f"vm.builtin.{function.__name__}": function
+EMITTERS: dict[Builtin, Callable[[Body], None]] = {
+    builtin_named(function.__name__): function
     for function in (
         *CHECKS,
         alloc_storage,

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 from ...base import llvm
-from ...runtime import ORIGIN_STEP, MatchCode, builtin_args, static_values
+from ...runtime import ORIGIN_STEP, Builtins, MatchCode, builtin_args, builtin_called, static_values
 from ...runtime import pyabi as abi
 from ...runtime.bytecode import Call
 from .vm_body import Body
@@ -42,12 +43,12 @@ def _slot_writes(body: Body) -> Counter[int]:
     for instruction in body.instructions:
         if type(instruction) is not Call:
             continue
-        name = program.functions[instruction.func].name
+        row = builtin_called(program, instruction)
         args = builtin_args(instruction.args)
-        if name in ("vm.builtin.match_shape", "vm.builtin.match_prim_value"):
+        if row in (Builtins.MATCH_SHAPE, Builtins.MATCH_PRIM_VALUE):
             flat = static_values(program, args[3:])
             counts.update(slot for code, slot in zip(flat[::2], flat[1::2]) if code == _STORE)
-        elif name == "vm.builtin.shape_expr":
+        elif row is Builtins.SHAPE_EXPR:
             counts.update(static_values(program, args[1:2]))
     return counts
 
@@ -257,7 +258,7 @@ def check_tuple_info(body: Body) -> None:
     body.refine(body.ops[body.pc].args[0], TupleOf(value.box, (None,) * count))
 
 
-CHECKS = (
+CHECKS: tuple[Callable[[Body], None], ...] = (
     alloc_shape_heap,
     match_shape,
     match_prim_value,

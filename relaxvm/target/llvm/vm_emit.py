@@ -4,7 +4,7 @@ of C functions.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base import llvm
@@ -17,37 +17,61 @@ if TYPE_CHECKING:
 
 MAX_INSTRUCTIONS = 2_000_000
 
-# What every function has under these names; the last four in its entry block.
-CTX, FRAME, OUT = (llvm.value(name, "ptr") for name in ("%ctx", "%frame", "%out"))
+# What every function has under these names; the last three in its entry block.
+CTX, OUT = (llvm.value(name, "ptr") for name in ("%ctx", "%out"))
 DEPTH, BASE = (llvm.value(name, "i64") for name in ("%depth", "%base"))
 SLOTS, SCRATCH, SPILL = (llvm.value(name, "ptr") for name in ("%slots", "%scratch", "%spill"))
 
 # The C functions among the words of the context.
 C_FUNCTIONS = {
+    "PyBytes_FromStringAndSize": "ptr(ptr, i64)",
     "PyErr_CheckSignals": "i32()",
     "PyErr_Clear": "void()",
+    "PyErr_Fetch": "void(ptr, ptr, ptr)",
+    "PyErr_NormalizeException": "void(ptr, ptr, ptr)",
+    "PyErr_Restore": "void(ptr, ptr, ptr)",
     "PyEval_RestoreThread": "void(ptr)",
     "PyEval_SaveThread": "ptr()",
+    "PyException_SetTraceback": "i32(ptr, ptr)",
     "PyFloat_AsDouble": "double(ptr)",
     "PyFloat_FromDouble": "ptr(double)",
     "PyLong_AsLongLong": "i64(ptr)",
     "PyLong_FromLongLong": "ptr(i64)",
     "PyObject_Vectorcall": "ptr(ptr, ptr, i64, ptr)",
     "PyTuple_New": "ptr(i64)",
+    "PyType_GenericAlloc": "ptr(ptr, i64)",
     "Py_DecRef": "void(ptr)",
     "Py_IncRef": "void(ptr)",
 }
 
 
-class Emitter:
-    """Emits into one function, whose context is ``%ctx`` and whose frame is ``%frame``."""
+class Words:
+    """The names of the context's words so far, and their places."""
 
-    def __init__(self, unit: Unit, text: llvm.Function) -> None:
-        self.unit = unit
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        self._numbers = {name: i for i, name in enumerate(names)}
+
+    def offset(self, name: str) -> int:
+        """Bytes from the start of the context."""
+        return 8 * self._numbers.setdefault(name, len(self._numbers))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """In order."""
+        return tuple(self._numbers)
+
+
+class Pieces:
+    """Emits into one function.
+
+    words  those of its context
+    ctx    the address of the context
+    """
+
+    def __init__(self, text: llvm.Function, words: Words, ctx: llvm.Value = CTX) -> None:
         self.text = text
-        self.values: dict[Any, llvm.Value] = {}
-        self._lasting: dict[Any, llvm.Value] = {}
-        self._scratch = 0
+        self.words = words
+        self.ctx = ctx
 
     def offset(self, pointer: llvm.Value, size_bytes: int) -> llvm.Value:
         """``pointer + size_bytes``"""
@@ -57,32 +81,15 @@ class Emitter:
         self, pointer: llvm.Value, size_bytes: int, kind: str = "ptr", align: int = 8
     ) -> llvm.Value:
         """What lies at ``pointer + size_bytes``."""
-        address = self.offset(pointer, size_bytes)
-        return self.text.load(kind, address, align)
-
-    def fill(self, memory: llvm.Value, size_bytes: int, byte: int) -> None:
-        """Set all bytes of `memory`."""
-        if size_bytes:
-            self.text.emit(self.filled(memory, size_bytes, byte))
+        return self.text.load(kind, self.text.at(pointer, size_bytes), align)
 
     def context_place(self, name: str) -> llvm.Value:
         """The address of a word of the context."""
-        return self.offset(CTX, self.unit.words.offset(name))
+        return self.text.at(self.ctx, self.words.offset(name))
 
     def word(self, name: str, kind: str = "ptr") -> llvm.Value:
         """A word of the context."""
         return self.text.load(kind, self.context_place(name), 8)
-
-    def load(self, place: Place, kind: str = "ptr") -> llvm.Value:
-        """What lies at `place`."""
-        if isinstance(place, llvm.Value):
-            return place
-        base, offset = place
-        return self.field(llvm.value("%" + base, "ptr"), offset, kind)
-
-    def in_context(self, name: str) -> Place:
-        """The place of a word of the context."""
-        return ("ctx", self.unit.words.offset(name))
 
     def call(self, name: str, *args: llvm.Operand) -> llvm.Value:
         """Call a C function of the context."""
@@ -95,6 +102,47 @@ class Emitter:
     def drop(self, pointer: llvm.Value) -> None:
         """A reference less; null is fine."""
         self.call("Py_DecRef", pointer)
+
+    def held_once(self, pointer: llvm.Value) -> llvm.Value:
+        """i1: whether an object has one reference."""
+        return self.text.op("icmp eq", self.field(pointer, abi.OB_REFCNT, "i32", 4), 1)
+
+    def is_kind(self, pointer: llvm.Value, name: str) -> llvm.Value:
+        """i1: whether an object is exactly of a type of the context."""
+        kind = self.field(pointer, abi.OB_TYPE)
+        return self.text.op("icmp eq", kind, self.word(name))
+
+
+class Emitter(Pieces):
+    """Emits into one function of a program, whose context is ``%ctx``.
+
+    frame  the address of its frame, null as long as it has none
+    """
+
+    def __init__(self, unit: Unit, text: llvm.Function) -> None:
+        super().__init__(text, unit.words)
+        self.unit = unit
+        self.frame = llvm.constant(None, "ptr")
+        self.values: dict[Any, llvm.Value] = {}
+        self._lasting: dict[Any, llvm.Value] = {}
+        self._scratch = 0
+
+    def fill(self, memory: llvm.Value, size_bytes: int, byte: int) -> None:
+        """Set all bytes of `memory`."""
+        if size_bytes:
+            self.unit.declare_memset()
+            self.text.call("llvm.memset.p0.i64", memory, byte, size_bytes, False)
+
+    def load(self, place: Place, kind: str = "ptr") -> llvm.Value:
+        """What lies at `place`."""
+        if isinstance(place, llvm.Value):
+            return place
+        base, offset = place
+        return self.field(self.ctx if base == "ctx" else self.frame, offset, kind)
+
+    def in_context(self, name: str) -> Place:
+        """The place of a word of the context."""
+        return ("ctx", self.words.offset(name))
 
     def scratch(self, count: int) -> llvm.Value:
         """Memory for `count` words, until the next call of this."""
@@ -115,19 +163,6 @@ class Emitter:
     def learn(self, key: Any, value: llvm.Value) -> None:
         """Remember a value for `known`."""
         self.values[key] = value
-
-    def filled(self, memory: llvm.Value, size_bytes: int, byte: int) -> str:
-        """The line that sets all bytes of `memory`."""
-        self.unit.declare_memset()
-        return (
-            f"  call void @llvm.memset.p0.i64(ptr align 8 {memory}, i8 {byte}, "
-            f"i64 {size_bytes}, i1 false)"
-        )
-
-    def is_kind(self, pointer: llvm.Value, name: str) -> llvm.Value:
-        """i1: whether an object is exactly of a type of the context."""
-        kind = self.field(pointer, abi.OB_TYPE)
-        return self.text.op("icmp eq", kind, self.word(name))
 
     def not_(self, condition: llvm.Value) -> llvm.Value:
         """i1"""

@@ -24,7 +24,7 @@ from ...runtime import (
     outputs,
 )
 from ...runtime import pyabi as abi
-from .vm_emit import BASE, C_FUNCTIONS, CTX
+from .vm_emit import Pieces
 
 if TYPE_CHECKING:
     from .vm_program import Unit
@@ -66,49 +66,30 @@ def emit_entry(unit: Unit, index: int, fresh: bool) -> llvm.Function:
     return _Entry(unit, index).emit(fresh)
 
 
-class _Entry:
+class _Entry(Pieces):
     def __init__(self, unit: Unit, index: int) -> None:
+        text = llvm.Function(
+            unit.generator, unit.entry_symbol(index), "ptr", budget=MAX_INSTRUCTIONS
+        )
+        for each in (SELF, ARGS, NARGS, NAMES):
+            text.param(each[1:], each.type)
+        super().__init__(text, unit.words, text.load("ptr", text.at(SELF, abi.BYTES_DATA)))
         self.unit = unit
         self.index = index
         self.info = unit.infos[index]
-        name = unit.entry_symbol(index)
-        self.text = llvm.Function(unit.generator, name, "ptr", budget=MAX_INSTRUCTIONS)
-        for each in (SELF, ARGS, NARGS, NAMES):
-            self.text.param(each[1:], each.type)
         self.wrapped = 0
 
     # -- small pieces ------------------------------------------------------------------------------
-
-    def field(
-        self, pointer: llvm.Value, offset: int, kind: str = "ptr", align: int = 8
-    ) -> llvm.Value:
-        return self.text.load(kind, self.text.at(pointer, offset), align)
-
-    def word(self, name: str, kind: str = "ptr") -> llvm.Value:
-        return self.field(CTX, self.unit.words.offset(name), kind)
 
     def slow_unless(self, good: llvm.Operand) -> None:
         fine = self.text.label("fine")
         self.text.branch(good, fine, "slow")
         self.text.start(fine)
 
-    def call(self, name: str, *args: llvm.Operand) -> llvm.Value:
-        """Call a C function of the context."""
-        return self.text.call(self.word(f"py:{name}"), *args, of=C_FUNCTIONS[name])
-
-    def is_kind(self, pointer: llvm.Value, name: str) -> llvm.Value:
-        return self.text.op("icmp eq", self.field(pointer, abi.OB_TYPE), self.word(name))
-
     # -- the whole ---------------------------------------------------------------------------------
 
     def emit(self, fresh: bool) -> llvm.Function:
         text, info = self.text, self.info
-        # The slots of wrapped arrays; released on every way out.
-        text.emit(f"  %ctx = load ptr, ptr {text.at(SELF, abi.BYTES_DATA)}, align 8")
-        text.emit("  %mark = alloca i64, align 8")
-        text.emit("  %base = ptrtoint ptr %mark to i64")
-        text.store(None, WRAPPED, of="ptr")
-        place = len(text.lines) - 1
         careful = self.word("careful", "i64")
         calm = text.op("icmp eq", careful, 0)
         right = text.op("icmp eq", NARGS, info.num_inputs)
@@ -123,25 +104,25 @@ class _Entry:
             else:
                 out = self._out(ret, arguments)
         passed = [self._argument(param, value) for param, value in zip(info.params, arguments)]
-        result = text.call(self.unit.body_symbol(self.index), CTX, 0, BASE, out, *passed)
+        # Where the stack is, for those who look how deep it is.
+        base = text.cast("ptrtoint", RECORD, "i64")
+        result = text.call(self.unit.body_symbol(self.index), self.ctx, 0, base, out, *passed)
         self._leave_with(result, fresh, None if offered else out)
         text.start("slow")
         self._release_wrapped()
         slow = self.word(f"slow:{self.index}")
         text.ret(self.call("PyObject_Vectorcall", slow, ARGS, NARGS, NAMES))
-        count = self.wrapped
-        text.allocas.append(f"  %wrapped = alloca [{max(1, count)} x ptr], align 8")
-        text.lines[place] = "\n".join(
-            f"  %clear{i} = getelementptr ptr, ptr %wrapped, i64 {i}\n"
-            f"  store ptr null, ptr %clear{i}, align 8"
-            for i in range(count)
-        )
-        text.allocas.append(f"  %record = alloca [{OUT_BYTES} x i8], align 8")
+        text.alloca("ptr", 8, max(1, self.wrapped), WRAPPED)
+        text.alloca("i8", 8, OUT_BYTES, RECORD)
+        # The slots of wrapped arrays; released on every way out.
+        with text.into(text.allocas, "entry"):
+            for i in range(self.wrapped):
+                text.store(None, text.element("ptr", WRAPPED, i), of="ptr")
         return text
 
     def _release_wrapped(self) -> None:
         if self.wrapped:
-            self.text.call("relaxvm_vm_release", CTX, WRAPPED, self.wrapped)
+            self.text.call("relaxvm_vm_release", self.ctx, WRAPPED, self.wrapped)
 
     def _leave_with(self, result: llvm.Value, fresh: bool, out: llvm.Value | None) -> None:
         text = self.text
@@ -291,10 +272,11 @@ class _Entry:
         if param.ndim < 0 or param.dtype is None:
             self.slow_unless(False)
             return
-        array = text.call("relaxvm_vm_array", CTX, value, param.ndim)
+        array = text.call("relaxvm_vm_array", self.ctx, value, param.ndim)
         self.slow_unless(text.op("icmp ne", array, None))
-        count = text.call("relaxvm_vm_count", array)
-        size = text.op("mul", count, param.dtype.itemsize)
+        size, dims = llvm.constant(param.dtype.itemsize, "i64"), self.field(array, abi.ND_DIMS)
+        for axis in range(param.ndim):
+            size = text.op("mul", size, self.field(dims, 8 * axis, "i64"))
         start = text.cast("ptrtoint", self.field(array, abi.ND_DATA), "i64")
         end = text.op("add", start, size)
         before_it = text.op("icmp ule", end, low)
@@ -321,7 +303,7 @@ class _Entry:
         self.wrapped += 1
         tensor = text.call(
             "relaxvm_vm_tensor",
-            CTX,
+            self.ctx,
             value,
             self.word(f"descr:{name}"),
             self.word(f"dtype:{name}"),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...base import llvm
 from ...runtime import INTERPRETER, NATIVE, Described, FrameLayout
-from .vm_emit import CTX, DEPTH, FRAME, SLOTS, SPILL, Emitter
+from .vm_emit import CTX, DEPTH, SLOTS, SPILL, Emitter
 from .vm_flow import Flow
 from .vm_values import (
     Boolean,
@@ -137,8 +137,7 @@ class Exits(Emitter):
 
     def _emit_leave(self, site: int, code: llvm.Operand, spill: llvm.Value) -> None:
         text = self.text
-        frame = FRAME if self.layout.needed else None
-        result = text.call("relaxvm_vm_leave", CTX, site, code, spill, frame, DEPTH)
+        result = text.call("relaxvm_vm_leave", CTX, site, code, spill, self.frame, DEPTH)
         self.exits.append((result, text.block))
         text.jump("exit")
 
@@ -150,15 +149,11 @@ class Exits(Emitter):
     @contextmanager
     def aside(self, label: str) -> Iterator[None]:
         """What is emitted inside goes to the end of the function, under `label`."""
-        text = self.text
-        lines, block = text.lines, text.block
-        text.lines, text.block = [], ""
-        text.start(label)
-        try:
+        lines: list[str] = []
+        with self.text.into(lines, ""):
+            self.text.start(label)
             yield
-        finally:
-            self._cold.extend(text.lines)
-            text.lines, text.block = lines, block
+        self._cold += lines
 
     def spilled(self) -> tuple[llvm.Value, int]:
         """Write down the live registers; gives the memory and the number of the site."""

@@ -8,7 +8,7 @@ from ...base import llvm
 from ...runtime import INTERPRETER, PYTHON, TensorInfo
 from ...runtime.ops import OpKind
 from .vm_body import Body
-from .vm_builtins import NATIVE_BUILTINS, condition
+from .vm_builtins import EMITTERS, condition
 from .vm_emit import BASE, CTX, DEPTH, OUT, SLOTS
 from .vm_kernels import call_kernel
 from .vm_values import Heap, Memory, Obj, Size, Tensor, TupleOf, Value
@@ -25,11 +25,9 @@ def emit_instruction(body: Body) -> None:
     """Emit the instruction at `body.pc`."""
     op = body.ops[body.pc]
     if op.kind == OpKind.BUILTIN:
-        native = NATIVE_BUILTINS.get(op.symbol)
-        if native is not None:
-            native(body)
-        else:
-            _python_builtin(body)
+        assert op.builtin is not None
+        emit = op.builtin.native or EMITTERS.get(op.builtin, _python_builtin)
+        emit(body)
     elif op.kind == OpKind.KERNEL:
         function, info = body.unit.kernel(op.symbol)
         if function is None:

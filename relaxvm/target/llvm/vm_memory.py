@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import DataType, llvm, to_numpy_dtype
-from ...runtime import DYNAMIC, ShapeTuple
+from ...runtime import DYNAMIC, ShapeTuple, result_memory
 from .vm_body import Body
 from .vm_dims import product
-from .vm_emit import CTX, FRAME, OUT
+from .vm_emit import CTX, OUT
 from .vm_entry import OUT_BYTES
 from .vm_values import (
     Integer,
@@ -82,10 +82,15 @@ def not_below(body: Body, value: Size, top: int) -> bool | llvm.Value:
     return body.text.op("icmp uge", value, top)
 
 
-def _fresh(body: Body, size: Size) -> tuple[llvm.Value, llvm.Value]:
+def _fresh(
+    body: Body, size: Size, again: llvm.Value | None = None
+) -> tuple[llvm.Value, llvm.Value]:
     """New memory: its address, and the object that holds it."""
     place = body.scratch(1)
-    holder = body.text.call("relaxvm_vm_alloc", CTX, size, place)
+    if again is None:
+        holder = body.text.call("relaxvm_vm_alloc", CTX, size, place)
+    else:
+        holder = body.text.call("relaxvm_vm_alloc_again", CTX, again, size, place)
     body.guard(body.text.op("icmp eq", holder, None))
     return body.text.load("ptr", place), holder
 
@@ -95,6 +100,8 @@ def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
     text, record = body.text, OUT_BYTES * body.results[body.pc]
     fitting, own, done = text.label("given"), text.label("own"), text.label("placed")
     look = text.label("look")
+    if not isinstance(size, int) or size <= result_memory.AGAIN_BYTES:
+        region.again = body.word(f"again:{body.index}:{body.pc}")
     body.text.branch(text.op("icmp ne", OUT, None), look, own)
     text.start(look)
     bytes_given = body.field(OUT, record + 8, "i64")
@@ -105,7 +112,7 @@ def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
     body.count(owner)
     text.jump(done)
     text.start(own)
-    base, holder = _fresh(body, size)
+    base, holder = _fresh(body, size, region.again)
     own_end = text.block
     text.jump(done)
     text.start(done)
@@ -121,12 +128,12 @@ def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
 def _take_arena(body: Body, size: Size, region: Region, scope: str) -> None:
     text, pc = body.text, body.pc
     word = 8 * body.layout.arenas[pc]
-    have = body.field(FRAME, word + 8, "i64")
+    have = body.field(body.frame, word + 8, "i64")
     small = text.op("icmp sgt", size, have)
     grow, ready = text.label("grow"), text.label("ready")
     text.branch(small, grow, ready)
     with body.aside(grow):
-        words = body.row([body.index, text.cast("ptrtoint", FRAME, "i64"), pc, size], "i64")
+        words = body.row([body.index, text.cast("ptrtoint", body.frame, "i64"), pc, size], "i64")
         callable_ = body.word("call:grow")
         answer = text.call("relaxvm_vm_ask", CTX, callable_, 4, words)
         failed, fine = text.label("nomemory"), text.label("grown")
@@ -138,7 +145,7 @@ def _take_arena(body: Body, size: Size, region: Region, scope: str) -> None:
         body.drop(answer)
         text.jump(ready)
     text.start(ready)
-    base = body.field(FRAME, word)
+    base = body.field(body.frame, word)
     body.set(
         Memory(
             base=base, size=size, region=region, holder=("frame", word + 16), arena=pc, scope=scope

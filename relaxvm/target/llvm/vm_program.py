@@ -23,10 +23,11 @@ from .codegen import InnerKernel
 from .module import ModuleText
 from .text import mangle
 from .vm_body import Body
+from .vm_emit import Words
 from .vm_entry import emit_entry, fields_in_place, result_in_place
 from .vm_exits import Untranslatable
 from .vm_instructions import emit_instruction
-from .vm_support import Words, declare_support
+from .vm_support import declare_support
 from .vm_values import Region
 
 MAX_FUNCTIONS = 4096
@@ -113,7 +114,7 @@ class Unit:
             kinds = ("ptr", "i64", "i64", "ptr", *["ptr"] * info.num_inputs)
             self.generator.signatures[self.body_symbol(i)] = "ptr", kinds
         while True:
-            self.words, self.sites = support.copy(), []
+            self.words, self.sites = Words(support.names), []
             before = len(self.failed)
             tried = [self._body(i) for i in range(len(self.infos)) if self.compiles(i)]
             bodies = [each for each in tried if each is not None]

@@ -28,11 +28,13 @@ class Region:
     shown     whether code outside of the function gets to see it: then what comes from outside may
               lie in it too
     result    i1 name: whether the memory is the caller's `out`; None if it never is
+    again     where the last arrays of this memory are kept; None if they are not
     """
 
     kind: Literal["prepared", "arena", "fresh", "constant", "foreign"]
     shown: bool = False
     result: llvm.Value | None = None
+    again: llvm.Value | None = None
 
 
 @dataclass

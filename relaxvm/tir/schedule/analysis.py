@@ -12,10 +12,10 @@ from ...base import ScheduleError
 from ...ir import IntImm, PrimExpr, Var, as_expr, cast, children, const, descend
 from ..index_map import IndexMap
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
-from .bindings import loop_uses
-from .boxes import iters_of
-from .lookup import get_output_blocks
-from .state import Path, State, free_variables, start
+from .model.bindings import loop_uses
+from .model.boxes import iters_of
+from .model.state import Path, State, free_variables, start
+from .primitives.lookup import get_output_blocks
 
 
 def is_output_block(sch: Any, block: Any) -> bool:
@@ -26,12 +26,20 @@ def is_output_block(sch: Any, block: Any) -> bool:
     return any(b is node for b in get_output_blocks(state, state.scope(state.realize(node)))[1])
 
 
+def has_block(sch: Any, block_name: str) -> bool:
+    """Whether a schedule has a block of that name in the function that it works on."""
+    return any(b.name_hint == block_name for b in sch.state.blocks())
+
+
+has_sblock = has_block
+
+
 def _located(sch: Any, block: Any) -> tuple[State, Block]:
     node = sch.get(sch.get_block(block) if isinstance(block, str) else block)
     if not isinstance(node, Block):
         raise ScheduleError(f"wanted a block (of get_block), got {type(node).__name__}")
     path = sch.get_sref(node)
-    return next(s for s in sch._states.values() if s.index.get(id(node)) is path), node
+    return next(s for s in sch._states.values() if s.has(node) and s.path(node) is path), node
 
 
 # -- layouts ---------------------------------------------------------------------------------------

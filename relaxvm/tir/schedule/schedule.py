@@ -13,11 +13,16 @@ from ...base import UNKNOWN, DTypeError, RelaxvmError, ScheduleError, TIRError
 from ...ir import INT32, GlobalVar, IntImm, IRModule, PrimExpr, Var, as_expr, descend, substitute
 from ..analysis import verify_well_formed
 from ..stmt import FORMULA, Block, PrimFunc
-from . import (
+from .model.nest import picture
+from .model.primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, Primitive
+from .model.state import Path, State, free_variables, start
+from .model.trace import Instruction, Trace
+from .primitives import (
     cache,
     cache_index,
     cache_place,
     decompose,
+    epilogue,
     fewer_products,
     inline,
     kinds,
@@ -36,10 +41,6 @@ from . import (
     tensorize,
     windows,
 )
-from .nest import picture
-from .primitive import PRIMITIVES, BlockRV, ExprRV, LoopRV, Primitive
-from .state import Path, State, free_variables, start
-from .trace import Instruction, Trace
 
 F = TypeVar("F", bound=Callable[..., Any])
 _LEVELS = ("detail", "fast", "none")
@@ -110,6 +111,7 @@ class Schedule:
         if "main" in self._states:
             self._working = "main"
         self._table: dict[Any, tuple[str, Any]] = {}
+        self._block_rvs: list[BlockRV] = []  # those in the table
         self._seed = seed
         self._rng = random_numbers.Random(seed)
         self._debug = debug_mask not in ("none", 0)
@@ -147,7 +149,7 @@ class Schedule:
 
     @property
     def state(self) -> State:
-        """The state of the function that is worked on (see `tir/schedule/state.py`)."""
+        """The state of the function that is worked on (see `tir/schedule/model/state.py`)."""
         return self._states[self._function()]
 
     def show(self, **options: Any) -> None:
@@ -172,7 +174,8 @@ class Schedule:
     # -- random variables --------------------------------------------------------------------------
 
     def get(self, rand_var_or_sref: Any) -> Any:
-        """What a random variable stands for now: a `Block`, a `For`, or a number.
+        """What a random variable stands for now: a `Block`, a `For`, or a number; "root" or
+        "inline" for a drawn place that is no loop.
 
         An expression of random numbers gives its value.
         """
@@ -185,8 +188,8 @@ class Schedule:
         function, what = self._entry(rv, "get")
         state = self._states[function]
         if isinstance(rv, LoopRV):
-            return state.loop(what)
-        state.path(what)
+            return what if isinstance(what, str) else state.loop(what)
+        state.check(what)
         return what
 
     def has_block(self, block: BlockRV) -> bool:
@@ -200,15 +203,15 @@ class Schedule:
             function, _ = self._entry(rand_var_or_stmt, "get_sref")
             return self._states[function].path(self.get(rand_var_or_stmt))
         for state in self._states.values():
-            path = state.index.get(id(rand_var_or_stmt))
-            if path is not None:
-                return path
+            if state.has(rand_var_or_stmt):
+                return state.path(rand_var_or_stmt)
         raise ScheduleError("get_sref: the statement is not in the functions being scheduled")
 
     def remove_rv(self, rand_var: Any) -> None:
         """Forget a random variable."""
         if self._table.pop(rand_var, None) is None:
             raise ScheduleError("remove_rv: this schedule does not know the random variable")
+        self._block_rvs = [rv for rv in self._block_rvs if rv is not rand_var]
 
     def _entry(self, rv: Any, what: str) -> tuple[str, Any]:
         entry = self._table.get(rv) if isinstance(rv, (BlockRV, LoopRV, Var)) else None
@@ -224,18 +227,25 @@ class Schedule:
             raise ScheduleError(f"{what}: wanted a block (of get_block), got {type(rv).__name__}")
         function, block = self._entry(rv, what)
         self._stay_in(function, what)
-        self._states[function].path(block)
+        self._states[function].check(block)
         node: Block = block
         return node
 
     def resolve_loop(self, rv: Any, what: str) -> Var:
+        loop = self.resolve_place(rv, what)
+        if isinstance(loop, str):
+            raise ScheduleError(f"{what}: wanted a loop, got a drawn place that is none: {loop}")
+        return loop
+
+    def resolve_place(self, rv: Any, what: str) -> Var | str:
         if not isinstance(rv, LoopRV):
             raise ScheduleError(f"{what}: wanted a loop (of get_loops), got {type(rv).__name__}")
-        function, var = self._entry(rv, what)
+        function, place = self._entry(rv, what)
         self._stay_in(function, what)
-        self._states[function].loop(var)
-        loop_var: Var = var
-        return loop_var
+        if not isinstance(place, str):
+            self._states[function].loop(place)
+        drawn: Var | str = place
+        return drawn
 
     def _stay_in(self, function: str, what: str) -> None:
         if function != self._current:
@@ -257,12 +267,14 @@ class Schedule:
             entry = self._table.get(v)
             if entry is not None:
                 values[v] = as_expr(entry[1], v.dtype)
-        self.check_known(set(free_variables(e)) - set(values), what)
+        unknown = set(free_variables(e)) - set(values)
+        if unknown:
+            self._check_known(unknown, what)
         if not values:
             return e
         return Analyzer(wrap=True).simplify(substitute(e, values))
 
-    def check_known(self, variables: Iterable[Var], what: str) -> None:
+    def _check_known(self, variables: Iterable[Var], what: str) -> None:
         """Raise ScheduleError for variables that have no value where the function begins."""
         sizes = set(_sizes(self._states[self._current].fn))
         for v in variables:
@@ -275,9 +287,10 @@ class Schedule:
     def new_block(self, block: Block) -> BlockRV:
         rv = BlockRV()
         self._table[rv] = (self._current, block)
+        self._block_rvs.append(rv)
         return rv
 
-    def new_loop(self, loop: Var) -> LoopRV:
+    def new_loop(self, loop: Var | str) -> LoopRV:
         rv = LoopRV()
         self._table[rv] = (self._current, loop)
         return rv
@@ -378,16 +391,16 @@ class Schedule:
         self._states[function] = new
         if not new.moved:
             return
-        for rv, (owner, what) in self._table.items():
-            if owner == function and isinstance(what, Block):
-                after = new.now(what)
-                if after is not what:
-                    self._table[rv] = (owner, after)
+        for rv in self._block_rvs:
+            owner, block = self._table[rv]
+            pair = new.moved.get(id(block))
+            if pair is not None and owner == function:
+                self._table[rv] = (owner, pair[1])
 
     def _function_of(self, arguments: Mapping[str, Any]) -> str:
         name = arguments.get("func_name")
-        if name is not None:
-            return self._known(name)
+        if name is not None or len(self._states) == 1:
+            return self._known(name) if name is not None else self._function()
         every: Any = list(arguments.values())
         for value in descend(every, lambda v: v if isinstance(v, (list, tuple)) else ()):
             if isinstance(value, (BlockRV, LoopRV)) and value in self._table:
@@ -413,6 +426,7 @@ class Schedule:
         duplicate.__dict__.update(self.__dict__)
         duplicate._states = dict(self._states)
         duplicate._table = dict(self._table)
+        duplicate._block_rvs = list(self._block_rvs)
         duplicate._rng = random_numbers.Random()
         duplicate._rng.setstate(self._rng.getstate())
         duplicate._trace = self._trace.copy()
@@ -470,6 +484,8 @@ class Schedule:
     reverse_compute_inline = face(inline.reverse_compute_inline)
     compute_at = face(moving.compute_at)
     reverse_compute_at = face(moving.reverse_compute_at)
+    read_at = face(cache_place.read_at)
+    write_at = face(cache_place.write_at)
 
     cache_read = face(cache.cache_read)
     cache_write = face(cache.cache_write)
@@ -481,6 +497,7 @@ class Schedule:
 
     decompose_reduction = face(decompose.decompose_reduction)
     rfactor = face(rfactor.rfactor)
+    fuse_reduction_epilogue = face(epilogue.fuse_reduction_epilogue)
     separate_window = face(windows.separate_window)
     decompose_padding = face(padding.decompose_padding)
     pad_einsum = face(padding.pad_einsum)
@@ -493,6 +510,7 @@ class Schedule:
     transform_layout = face(layout.transform_layout)
     transform_block_layout = face(layout.transform_block_layout)
     annotate_buffer_access = face(layout.annotate_buffer_access)
+    unsafe_hide_buffer_access = face(layout.unsafe_hide_buffer_access)
     rolling_buffer = face(rolling.rolling_buffer)
 
     set_scope = face(marks.set_scope)

@@ -304,8 +304,8 @@ class _Lanes(StmtRewriter):
     # -- statements --------------------------------------------------------------------------------
 
     def _serial(self, stmt: Stmt) -> Stmt:
-        """One statement as a serial loop of its own."""
-        return self.loop.replace(kind=ForKind.SERIAL, body=stmt)
+        """One statement as a serial loop of its own, with a variable of its own."""
+        return fresh_copy(self.loop.replace(kind=ForKind.SERIAL, body=stmt))
 
     def _handled(self, stmt: Stmt) -> Stmt | Steps:
         if isinstance(stmt, (BufferStore, Evaluate)):

@@ -8,6 +8,7 @@ from typing import Any
 from ....base import FrontendError
 from ....base import dtype as as_dtype
 from ....ir import IntImm, PrimExpr
+from ....runtime import Builtins
 from ...derive import prove_dims
 from ...expr import ExternFunc, PrimValue, StringImm, Var
 from ...op import call_inplace_packed, call_pure_packed, null_value, zeros
@@ -17,7 +18,6 @@ from .tensor import Tensor, current_builder, dims_of_spec
 from .tree import Effect, get_default_dtype
 
 _OBJECT = ObjectStructInfo()
-_PREFIX = "vm.builtin.attention_kv_cache_"
 
 
 class IOEffect(Effect):
@@ -48,7 +48,7 @@ class IOEffect(Effect):
         """Call the packed function `name` with the source line and `args`, after all before it."""
         operands = (self.effect, ExternFunc(name), StringImm(line), *args)
         self.effect = current_builder(name).emit(
-            call_pure_packed("vm.builtin.invoke_debug_func", *operands, sinfo_args=_OBJECT), "_io"
+            call_pure_packed(Builtins.INVOKE_DEBUG_FUNC.name, *operands, sinfo_args=_OBJECT), "_io"
         )
 
 
@@ -80,7 +80,7 @@ class KVCache(Effect):
         start = builder.emit(zeros(shape, self.dtype))
         # The name also keeps two caches of one shape apart: equal pure calls may be merged.
         call = call_pure_packed(
-            f"{_PREFIX}create",
+            Builtins.ATTENTION_KV_CACHE_CREATE.name,
             start,
             shape,
             PrimValue(0),
@@ -129,7 +129,11 @@ class KVCache(Effect):
             rows = ", ".join(["n", *map(str, self.unit_shape)])
             raise FrontendError(f"{what}: wanted shape ({rows}), got {new_element.shape}")
         call = call_inplace_packed(
-            f"{_PREFIX}append", state, new_element._expr, inplace_indices=[0], sinfo_args=_OBJECT
+            Builtins.ATTENTION_KV_CACHE_APPEND.name,
+            state,
+            new_element._expr,
+            inplace_indices=[0],
+            sinfo_args=_OBJECT,
         )
         self.cache = current_builder("KVCache.append").emit(call, self._name)
 
@@ -142,7 +146,9 @@ class KVCache(Effect):
         dims = dims_of_spec([seq_len, *self.unit_shape], what)
         info = TensorStructInfo(dims, self.dtype)
         state, builder = self._state("view"), current_builder("KVCache.view")
-        call = call_pure_packed(f"{_PREFIX}view", state, ShapeExpr(dims), sinfo_args=info)
+        call = call_pure_packed(
+            Builtins.ATTENTION_KV_CACHE_VIEW.name, state, ShapeExpr(dims), sinfo_args=info
+        )
         rows = builder.emit(call, f"{self._name}_view")
         if shape is not None:
             rows = builder.emit(view(rows, ShapeExpr(dims_of_spec(shape, what))))
@@ -153,7 +159,7 @@ class KVCache(Effect):
         are overwritten.
         """
         call = call_inplace_packed(
-            f"{_PREFIX}window_override_with_sinks",
+            Builtins.ATTENTION_KV_CACHE_WINDOW_OVERRIDE_WITH_SINKS.name,
             self._state("override"),
             new_element._expr,
             PrimValue(max_cache_size),

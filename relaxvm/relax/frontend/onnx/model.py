@@ -10,6 +10,7 @@ import math
 import os
 import pathlib
 import stat
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -89,18 +90,13 @@ class Model:
 
     def initializers(self) -> dict[str, NDArray]:
         """The values of the graph's initializers by name. Raises as `tensor` does."""
-        graph, values = self.proto.graph, dict[str, NDArray]()
-        sparse = [(t.values.name, t) for t in graph.sparse_initializer]
-        for number, (name, proto) in enumerate(
-            [*((t.name, t) for t in graph.initializer), *sparse]
-        ):
-            if name in values:
-                raise FrontendError(f"initializer {name}: there are two of this name")
-            if number < len(graph.initializer):
-                values[name] = self.tensor(proto, self._weights.get(number))
-            else:
-                values[name] = self.dense(proto)
-        return values
+        graph = self.proto.graph
+        names = [*(t.name for t in graph.initializer)]
+        names += [t.values.name for t in graph.sparse_initializer]
+        if twice := [name for name, count in Counter(names).items() if count > 1]:
+            raise FrontendError(f"initializer {twice[0]}: there are two of this name")
+        dense = [self.tensor(t, self._weights.get(k)) for k, t in enumerate(graph.initializer)]
+        return dict(zip(names, [*dense, *map(self.dense, graph.sparse_initializer)]))
 
     def tensor(self, proto: Any, data: np.ndarray | None = None) -> NDArray:
         """The values of a TensorProto. Raises FrontendError that names it if they are damaged.

@@ -9,6 +9,7 @@ from typing import Any
 
 from .....base import FrontendError
 from .....ir import FloatImm, PrimExpr
+from .....runtime import Builtins
 from .....tir import PrimFunc
 from ....expr import PrimValue, StringImm
 from ....op import call_dps_packed, call_tir, call_tir_inplace
@@ -164,7 +165,7 @@ def debug_func(name: str, *args: Any, _line_info: str | None = None) -> None:
 
 def print_(tensor: Tensor) -> None:
     """Print a tensor, with the source line, while the program runs. See `debug_func`."""
-    debug_func("vm.builtin.debug_print", tensor, _line_info=_caller(2))
+    debug_func(Builtins.DEBUG_PRINT.name, tensor, _line_info=_caller(2))
 
 
 def _caller(depth: int) -> str:

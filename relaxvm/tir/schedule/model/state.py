@@ -1,0 +1,539 @@
+"""One loop function while it is scheduled: where its loops and blocks are, and how to change them.
+
+A `State` is immutable. A primitive takes one and returns another that shares what it left alone;
+if it refuses, nothing has happened. Loops are known by their variables, which no two loops share.
+Blocks are known by identity; `moved` says what became of those that were rebuilt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NoReturn
+
+from ....arith import Analyzer
+from ....base import ScheduleError, submodules
+from ....ir import (
+    Add,
+    IntImm,
+    Node,
+    PrimExpr,
+    Range,
+    Substitution,
+    Var,
+    const,
+    descend,
+    enter_leave,
+    nodes_of,
+    post_order,
+    walk,
+)
+from ...copies import fresh_copy
+from ...stmt import (
+    Block,
+    BlockRealize,
+    BufferLoad,
+    For,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    seq,
+    statements_below,
+)
+from ...transform.rewriter import bind_sizes
+
+__getattr__ = submodules(__name__)
+
+
+def refuse(reason: str, *sites: Any) -> NoReturn:
+    """Stop a primitive. `sites` are the loops and blocks to mark in the message's picture."""
+    error = ScheduleError(reason)
+    error.sites = sites
+    raise error
+
+
+class ScheduleDebugMask(IntEnum):
+    """What `Schedule(debug_mask=...)` may be as a number; any but 0 verifies each step."""
+
+    VERIFY_SREF_TREE = 1
+    VERIFY_CACHED_FLAGS = 2
+
+
+class Path:
+    """A statement and what it stands in. `scope` is the path of the nearest block around it."""
+
+    __slots__ = ("depth", "parent", "scope", "stmt")
+
+    def __init__(self, stmt: Stmt, parent: Path | None) -> None:
+        self.stmt, self.parent = stmt, parent
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.scope: Path | None = None
+        if parent is not None:
+            self.scope = parent if type(parent.stmt) is Block else parent.scope
+
+    def __iter__(self) -> Iterator[Path]:
+        """This path and those around it, from the inside out."""
+        path: Path | None = self
+        while path is not None:
+            yield path
+            path = path.parent
+
+    def within(self, stmt: Stmt) -> bool:
+        """Whether `stmt` is around this place, or here."""
+        return any(p.stmt is stmt for p in self)
+
+    def below(self, stmt: Stmt) -> Stmt:
+        """The statement directly in `stmt` that holds this place."""
+        previous = self.stmt
+        for p in self:
+            if p.stmt is stmt:
+                return previous
+            previous = p.stmt
+        raise KeyError("the statement is not around this place")
+
+
+class State:
+    """A loop function, and where its statements are."""
+
+    __slots__ = ("_above", "_facts", "_loops", "_paths", "fn", "moved")
+
+    def __init__(self, fn: PrimFunc, before: State | None = None) -> None:
+        self.fn = fn
+        # id(block that the primitive met) -> (that block, what became of it)
+        self.moved: dict[int, tuple[Block, Block]] = {}
+        # id(statement) -> (it, the statement around it)
+        self._above: dict[int, tuple[Stmt, Stmt]] = {} if before is None else before._above
+        self._loops: dict[Var, For] = {} if before is None else before._loops
+        self._paths: dict[int, Path] = {id(fn.body): Path(fn.body, None)}
+        # What analyses found about blocks, by id; the block is kept alive beside it.
+        self._facts: dict[Any, Any] = {} if before is None else before._facts
+        if before is None:
+            self._enter(fn.body)
+
+    def fresh(self) -> State:
+        """The same state, with nothing moved yet."""
+        return State(self.fn, self) if self.moved else self
+
+    @property
+    def analyzer(self) -> Analyzer:
+        """What is known about the sizes of the function: for all its states, so that nothing may be
+        added.
+        """
+        known: Analyzer = self.remember("analyzer", self.fn.buffer_map, self.analyzer_of)
+        return known
+
+    def analyzer_of(self, *blocks: Block) -> Analyzer:
+        """A new analyzer, which knows about the sizes, and about the axes of blocks."""
+        analyzer = Analyzer(wrap=False)
+        bind_sizes(analyzer, self.fn)
+        for a in (a for block in blocks for a in block.iter_vars if a.dom is not None):
+            analyzer.bind(a.var, a.dom, allow_override=True)
+        return analyzer
+
+    def remember(self, key: Any, owner: object, make: Callable[[], Any]) -> Any:
+        """What `make` gives, computed once for the immutable `owner`."""
+        full = (key, id(owner))
+        entry = self._facts.get(full)
+        if entry is None:
+            if len(self._facts) > 10_000:
+                self._facts.clear()
+            entry = self._facts[full] = (owner, make())
+        return entry[1]
+
+    # -- places ------------------------------------------------------------------------------------
+
+    def get_sref(self, stmt: Stmt) -> Path:
+        """Where a block or loop is. Raises ScheduleError if it is not in the function."""
+        return self.path(stmt)
+
+    def _enter(self, root: Stmt, known: Collection[int] = ()) -> list[Stmt]:
+        """Note what stands in `root`, but not what does in the statements `known`, by their id;
+        give those that were met.
+        """
+        left = [root]
+        for s in left:  # which grows meanwhile
+            if id(s) not in known:
+                left += self._note(s)
+        return [s for s in left if id(s) in known]
+
+    def _leave(self, root: Stmt, kept: Sequence[Stmt]) -> None:
+        """Forget what stood in `root` and stands nowhere else; what is in those `kept` stays."""
+        stay = set(map(id, kept))
+        left = [root]
+        for s in left:  # which grows meanwhile
+            for c in () if id(s) in stay else statements_below(s):
+                if self._above[id(c)][1] is s:
+                    del self._above[id(c)]
+                    left.append(c)
+            if type(s) is For and self._loops.get(s.loop_var) is s and not self.has(s):
+                del self._loops[s.loop_var]
+
+    def _note(self, s: Stmt) -> Sequence[Stmt]:
+        """Note which statements stand directly in `s`, and give them."""
+        below = statements_below(s)
+        for c in below:
+            self._above[id(c)] = (c, s)
+        if type(s) is For:
+            self._loops[s.loop_var] = s
+        return below
+
+    def path(self, stmt: Stmt) -> Path:
+        """Where `stmt` is. Raises ScheduleError if it is not in the function."""
+        self.check(stmt)
+        s, way = stmt, [stmt]
+        while id(s) not in self._paths:
+            s = self._above[id(s)][1]
+            way.append(s)
+        path = self._paths[id(s)]
+        for s in way[-2::-1]:
+            path = self._paths[id(s)] = Path(s, path)
+        return path
+
+    def check(self, stmt: Stmt) -> None:
+        """Raise ScheduleError if `stmt` is not in the function."""
+        if not self.has(stmt):
+            what = f"block {stmt.name_hint}" if isinstance(stmt, Block) else type(stmt).__name__
+            refuse(f"{what} is no longer in the function")
+
+    def has(self, stmt: Stmt) -> bool:
+        """Whether `stmt` is in the function."""
+        return id(stmt) in self._above or stmt is self.fn.body
+
+    def loop_path(self, var: Var) -> Path:
+        """Where the loop over `var` is."""
+        return self.path(self.loop(var))
+
+    def loop(self, var: Var) -> For:
+        """The loop over `var`."""
+        loop = self._loops.get(var)
+        if loop is None:
+            refuse(f"loop {var.name} is no longer in the function: a primitive replaced it")
+        return loop
+
+    def has_loop(self, var: Var) -> bool:
+        """Whether a loop over `var` is in the function."""
+        return var in self._loops
+
+    def blocks(self, root: Stmt | None = None) -> list[Block]:
+        """The blocks below `root` (the whole function by default; itself not), in program order."""
+        top = self.fn.body if root is None else root
+
+        def inside() -> list[Block]:
+            return [s for s in descend(top, statements_below) if type(s) is Block and s is not root]
+
+        blocks: list[Block] = self.remember(("blocks", root is None), top, inside)
+        return blocks
+
+    def child_realizes(self, root: Stmt) -> list[BlockRealize]:
+        """The blocks directly in `root`: those with no other block between."""
+
+        def direct() -> list[BlockRealize]:
+            inside = descend(root, lambda s: () if type(s) is BlockRealize else statements_below(s))
+            return [s for s in inside if type(s) is BlockRealize]
+
+        realizes: list[BlockRealize] = self.remember("child_realizes", root, direct)
+        return realizes
+
+    def realize(self, block: Block) -> BlockRealize:
+        """The statement that runs `block`."""
+        above = self._parent(block)
+        if type(above) is not BlockRealize:
+            refuse(f"block {block.name_hint} is not run by a realize", block)
+        return above
+
+    def scope(self, stmt: Stmt) -> Block:
+        """The nearest block around `stmt`."""
+        path = self.path(stmt).scope
+        if path is None:
+            refuse("the root block has no block around it", stmt)
+        assert isinstance(path.stmt, Block)
+        return path.stmt
+
+    def root(self) -> Block:
+        """The outermost block."""
+        body = self.fn.body
+        assert isinstance(body, BlockRealize)
+        return body.block
+
+    def loops_above(self, stmt: Stmt, stop: Stmt | None = None) -> list[For]:
+        """The loops around `stmt` within its block (or within `stop`), from the outside in."""
+        out: list[For] = []
+        s = self._parent(stmt)
+        while s is not None and type(s) is not Block and s is not stop:
+            if type(s) is For:
+                out.append(s)
+            s = self._parent(s)
+        return out[::-1]
+
+    def _parent(self, stmt: Stmt) -> Stmt | None:
+        """The statement around `stmt`; None around the outermost. Raises as `path` does."""
+        entry = self._above.get(id(stmt))
+        if entry is not None:
+            return entry[1]
+        self.check(stmt)
+        return None
+
+    # -- changes -----------------------------------------------------------------------------------
+
+    def replace(
+        self, old: Stmt, new: Stmt | None, moved: Iterable[tuple[Block, Block]] = ()
+    ) -> State:
+        """The function with `new` in place of `old` (None: without it).
+
+        moved  the blocks inside that were rebuilt, as (before, after)
+        """
+        above = self._parent(old)
+        if new is old:
+            return self
+        state = State(self.fn, self)
+        state._above, state._loops = dict(self._above), dict(self._loops)
+        known = {id(old), *map(id, statements_below(old))}
+        state._above.pop(id(old), None)
+        kept = () if new is None else state._enter(new, known)
+        state._leave(old, kept)
+        pairs = list(moved)
+        if type(old) is Block and type(new) is Block:
+            pairs.append((old, new))
+        child, replaced = old, new
+        while above is not None:
+            s, above = above, self._parent(above)
+            state._above.pop(id(s), None)
+            if replaced is None and type(s) is not SeqStmt:
+                if type(s) is Block:
+                    refuse(f"block {s.name_hint} would be left without a body", s)
+                if type(s) is For:
+                    del state._loops[s.loop_var]
+                child = s
+                continue
+            rebuilt = _with_child(s, child, replaced)
+            state._note(rebuilt)
+            if type(s) is Block:
+                assert type(rebuilt) is Block
+                pairs.append((s, rebuilt))
+            child, replaced = s, rebuilt
+        assert replaced is not None
+        state.fn, state.moved = self.fn.replace(body=replaced), self._moves(pairs)
+        state._paths = {id(replaced): Path(replaced, None)}
+        return state
+
+    def _moves(self, pairs: Iterable[tuple[Block, Block]]) -> dict[int, tuple[Block, Block]]:
+        step = {id(a): b for a, b in pairs}
+        result = {k: (first, step.get(id(last), last)) for k, (first, last) in self.moved.items()}
+        for a, b in pairs:
+            # Also of those that were themselves made in between: a primitive may hold on to them.
+            result.setdefault(id(a), (a, b))
+        return result
+
+    def now(self, block: Block) -> Block:
+        """What became of a block since the primitive began."""
+        pair = self.moved.get(id(block))
+        return block if pair is None else pair[1]
+
+    def with_fn(self, fn: PrimFunc) -> State:
+        """The same places in a function of which only what is around the body changed."""
+        state = State(fn, self)
+        state.moved = self.moved
+        return state
+
+    def rebuild(self, root: Stmt, change: Callable[[Stmt], Stmt | None]) -> State:
+        """`root` rewritten from the inside out: `change` sees each statement after what is in it,
+        and returns its replacement or None.
+        """
+        new_root, pairs = rebuilt(root, change)
+        return self if new_root is root else self.replace(root, new_root, pairs)
+
+
+def _with_child(s: Stmt, child: Stmt, new: Stmt | None) -> Stmt:
+    if type(s) is SeqStmt:
+        return seq(*[new if c is child else c for c in s.seq])
+    assert new is not None
+    if type(s) is For:
+        return s.replace(body=new)
+    if type(s) is BlockRealize:
+        assert type(new) is Block
+        return s.replace(block=new)
+    if type(s) is Block:
+        return s.replace(body=new) if s.body is child else s.replace(init=new)
+    return s._map_children_(lambda c: new if c is child else c)
+
+
+def rebuilt(
+    root: Stmt, change: Callable[[Stmt], Stmt | None]
+) -> tuple[Stmt, list[tuple[Block, Block]]]:
+    """`root` rewritten from the inside out, and the blocks that became others."""
+    pairs: list[tuple[Block, Block]] = []
+    done: dict[int, Stmt] = {}
+    for s in post_order(root, statements_below):
+        new = s
+        if type(s) is SeqStmt:
+            parts = [done[id(c)] for c in s.seq]
+            if any(a is not b for a, b in zip(parts, s.seq)):
+                new = seq(*parts)
+        elif any(done[id(c)] is not c for c in statements_below(s)):
+            new = s._map_children_(lambda c: done.get(id(c), c))
+        changed = change(new)
+        if changed is not None:
+            new = changed
+        if type(s) is Block and type(new) is Block and new is not s:
+            pairs.append((s, new))
+        done[id(s)] = new
+    return done[id(root)], pairs
+
+
+def substitute_loops(
+    stmt: Stmt, values: Mapping[Var, PrimExpr]
+) -> tuple[Stmt, list[tuple[Block, Block]]]:
+    """`stmt` with loop variables replaced, and the blocks that became others.
+
+    A block with axes does not see loop variables, its realize and the domains of its axes do; so
+    its body is not visited.
+    """
+
+    moved = Substitution(values)
+
+    def change(s: Stmt) -> Stmt | None:
+        if type(s) is BlockRealize:
+            return s.replace(
+                iter_values=tuple(map(moved, s.iter_values)), predicate=moved(s.predicate)
+            )
+        if type(s) is For:
+            return s.replace(min=moved(s.min), extent=moved(s.extent))
+        if type(s) in (SeqStmt, Block):
+            return None
+        return s._map_children_(lambda c: c if isinstance(c, Stmt) else moved(c))
+
+    def domain(c: Any) -> Any:
+        return moved(c) if isinstance(c, Range) else c
+
+    pairs: list[tuple[Block, Block]] = []
+
+    def block(b: Block) -> Stmt:
+        if not b.iter_vars:
+            new = moved(b)
+            if new is not b:
+                pairs.extend(paired_blocks(b, new))
+            return new
+        axes = tuple(a._map_children_(domain) for a in b.iter_vars)
+        if all(a is c for a, c in zip(axes, b.iter_vars)):
+            return b
+        new = b.replace(iter_vars=axes)
+        pairs.append((b, new))
+        return new
+
+    return rebuilt_outside_blocks(stmt, change, block), pairs
+
+
+def rebuilt_outside_blocks(
+    root: Stmt,
+    change: Callable[[Stmt], Stmt | None],
+    block: Callable[[Block], Stmt] = lambda b: b,
+) -> Stmt:
+    """As `rebuilt`, but of blocks only what `block` says becomes of them: they are not entered."""
+    done: dict[int, Stmt] = {}
+    for s in post_order(root, lambda s: () if type(s) is Block else statements_below(s)):
+        if type(s) is Block:
+            done[id(s)] = block(s)
+        else:
+            new = s
+            if any(done[id(c)] is not c for c in statements_below(s)):
+                new = s._map_children_(lambda c: done.get(id(c), c))
+            changed = change(new)
+            done[id(s)] = new if changed is None else changed
+    return done[id(root)]
+
+
+def paired_blocks(before: Stmt, after: Stmt) -> list[tuple[Block, Block]]:
+    """The blocks of two statements of the same structure, side by side."""
+
+    def below(pair: tuple[Stmt, Stmt]) -> list[tuple[Stmt, Stmt]]:
+        a, b = pair
+        return [] if a is b else list(zip(statements_below(a), statements_below(b)))
+
+    return [
+        (a, b)
+        for a, b in descend((before, after), below)
+        if a is not b and isinstance(a, Block) and isinstance(b, Block)
+    ]
+
+
+# -- the beginning ---------------------------------------------------------------------------------
+
+
+def start(fn: PrimFunc) -> State:
+    """The state of a function: with a root block, every loop variable of its own, every block one
+    object.
+    """
+    return State(_each_once(_with_root(fn)))
+
+
+def _with_root(fn: PrimFunc) -> PrimFunc:
+    body = fn.body
+    if isinstance(body, BlockRealize) and not body.block.iter_vars:
+        return fn
+    if isinstance(body, Block):
+        return fn.replace(body=BlockRealize((), const(True), body))
+    root = Block((), (), (), "root", body)
+    return fn.replace(body=BlockRealize((), const(True), root))
+
+
+def _each_once(fn: PrimFunc) -> PrimFunc:
+    """Copies of loops and blocks that stand in several places, with variables of their own."""
+    seen: set[int] = set()
+
+    def change(s: Stmt) -> Stmt | None:
+        if type(s) is For:
+            if id(s.loop_var) in seen:
+                return fresh_copy(s)
+            seen.add(id(s.loop_var))
+        elif type(s) is Block:
+            if id(s) in seen:
+                return fresh_copy(s)
+            seen.add(id(s))
+        return None
+
+    body = _rebuilt_each(fn.body, change)
+    return fn if body is fn.body else fn.replace(body=body)
+
+
+def _with_children(s: Stmt, old: Sequence[Stmt], new_children: Sequence[Stmt]) -> Stmt:
+    new = {id(a): b for a, b in zip(old, new_children)}
+    return s._map_children_(lambda c: new.get(id(c), c))
+
+
+def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
+    """As `rebuilt`, but a shared statement is treated once for each place."""
+    results: list[Stmt] = []
+    for s, entering in enter_leave(root, statements_below):
+        if entering:
+            continue
+        below = statements_below(s)
+        new = s
+        if below:
+            parts = results[len(results) - len(below) :]
+            del results[len(results) - len(below) :]
+            if any(a is not b for a, b in zip(parts, below)):
+                if type(s) is SeqStmt:
+                    new = seq(*parts)
+                else:
+                    new = _with_children(s, below, parts)
+        changed = change(new)
+        results.append(new if changed is None else changed)
+    return results[0]
+
+
+def free_variables(e: Any) -> set[Var]:
+    """The variables in an expression."""
+    if type(e) is IntImm:
+        return set()
+    return {e} if type(e) is Var else nodes_of(e, Var)
+
+
+def loads_of(e: Node) -> list[BufferLoad]:
+    """The loads in an expression."""
+    return [n for n in walk(e) if isinstance(n, BufferLoad)] if e._children_() else []
+
+
+def addends(e: PrimExpr) -> list[PrimExpr]:
+    """What a sum adds up; differences are not looked into."""
+    inside = descend(e, lambda n: (n.a, n.b) if isinstance(n, Add) else ())
+    return [n for n in inside if not isinstance(n, Add)]

@@ -1,0 +1,395 @@
+"""The trace of a schedule: the primitives applied, as data that can be saved, replayed and changed.
+
+As JSON a trace is ``[[[name, {argument: value}, [outputs]], ...], [[position, decision], ...]]``,
+where random variables are named b0, l1, v2, ... in the order in which they appear.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ....base import ScheduleError, TIRError
+from ....ir import descend
+from ...index_map import IndexMap, size_name
+from .primitive import PLACES, PRIMITIVES, BlockRV, LoopRV, Primitive
+
+
+class Instruction(NamedTuple):
+    """One application of a primitive. `args` hold random variables; `outputs` are those it made."""
+
+    kind: Primitive
+    args: Mapping[str, Any]
+    outputs: tuple[Any, ...]
+
+    @property
+    def name(self) -> str:
+        return self.kind.name
+
+    @property
+    def inputs(self) -> list[Any]:
+        """The random variables among the arguments."""
+        return [v for value in self.args.values() for v in _variables(value)]
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        """The arguments that hold no random variables."""
+        return {k: v for k, v in self.args.items() if not _variables(v)}
+
+
+def _variables(value: Any) -> list[Any]:
+    if isinstance(value, (list, tuple)):
+        return [v for each in value for v in _variables(each)]
+    if isinstance(value, dict):
+        return [v for each in value.values() for v in _variables(each)]
+    if isinstance(value, (BlockRV, LoopRV)):
+        return [value]
+    children = getattr(value, "_children_", None)
+    if children is None:
+        return []
+    inner = [v for c in children() for v in _variables(c)]
+    return [value] if type(value).__name__ in ("Var", "SizeVar") else inner
+
+
+class _Names:
+    """Names for random variables, given in order."""
+
+    def __init__(self, free: Callable[[str], Any] | None = None) -> None:
+        self._names: dict[int, str] = {}
+        self._keep: list[Any] = []
+        self._by_name: dict[str, Any] = {}
+        self._free = free
+        self.sizes: dict[str, None] = {}  # names of symbolic sizes, in the order of their use
+
+    def define(self, rv: Any, name: str | None = None) -> str:
+        letter = "b" if isinstance(rv, BlockRV) else "l" if isinstance(rv, LoopRV) else "v"
+        if name is None:
+            name = f"{letter}{len(self._names)}"
+        self._names[id(rv)] = name
+        self._keep.append(rv)
+        self._by_name[name] = rv
+        return name
+
+    def name_of(self, rv: Any) -> str | None:
+        if rv is None or isinstance(rv, str):
+            return rv
+        known = self._names.get(id(rv))
+        if known is not None:
+            return known
+        name: str | None = getattr(rv, "name", None)
+        if name is None:
+            raise ScheduleError("the trace uses a random variable that no instruction made")
+        self.sizes.setdefault(name)
+        return f"${name}"
+
+    def of_name(self, name: Any) -> Any:
+        if name is None or name in PLACES:
+            return name
+        if not isinstance(name, str):
+            raise ScheduleError(f"not the name of a random variable: {name!r}")
+        if name.startswith("$") and self._free is not None:
+            return self._free(name[1:])
+        if name not in self._by_name:
+            raise ScheduleError(f"the trace uses {name!r}, which no instruction made")
+        return self._by_name[name]
+
+    def variable(self, name: str) -> Any:
+        return self.of_name(name)
+
+
+def _parsed(
+    json_obj: Any,
+) -> tuple[list[tuple[Primitive, dict[str, Any], list[str]]], dict[int, Any]]:
+    """(instructions, decisions) of the JSON form of a trace, of which nothing is believed."""
+    data = json_obj
+    if isinstance(json_obj, (str, bytes, bytearray)):
+        try:
+            data = json.loads(json_obj)
+        except (ValueError, RecursionError) as error:
+            raise ScheduleError(f"not the JSON form of a trace: {error}") from None
+    _check_depth(data)
+    pair = isinstance(data, (list, tuple)) and len(data) == 2
+    if not (pair and all(isinstance(part, (list, tuple)) for part in data)):
+        raise ScheduleError("not the JSON form of a trace: wanted [instructions, decisions]")
+    rows = [_parsed_row(row) for row in data[0]]
+    decisions: dict[int, Any] = {}
+    for each in data[1]:
+        position = each[0] if isinstance(each, (list, tuple)) and len(each) == 2 else None
+        if type(position) is not int or not 0 <= position < len(rows):
+            raise ScheduleError("not the JSON form of a trace: a decision is [position, decision]")
+        kind = rows[position][0]
+        if not kind.random or position in decisions:
+            why = "has two decisions" if kind.random else "draws nothing, but has a decision"
+            raise ScheduleError(f"instruction {position} of the trace, {kind.name}, {why}")
+        decisions[position] = each[1]
+    return rows, decisions
+
+
+def _parsed_row(row: Any) -> tuple[Primitive, dict[str, Any], list[str]]:
+    name, args, outputs = row if isinstance(row, (list, tuple)) and len(row) == 3 else ("", 0, 0)
+    if not (
+        isinstance(name, str)
+        and isinstance(args, dict)
+        and isinstance(outputs, (list, tuple))
+        and all(isinstance(o, str) for o in outputs)
+    ):
+        raise ScheduleError(
+            "not the JSON form of a trace: an instruction is [name, {argument: value}, [outputs]]"
+        )
+    kind = PRIMITIVES.get(name)
+    if kind is None:
+        raise ScheduleError(f"the trace has the unknown instruction {name!r}")
+    unknown = [k for k in args if k not in kind.signature.parameters]
+    if unknown:
+        raise ScheduleError(f"{name} has no argument {', '.join(sorted(unknown))}")
+    missing = kind.missing(args)
+    if missing:
+        raise ScheduleError(f"{name} wants the argument {', '.join(missing)}")
+    return kind, args, list(outputs)
+
+
+def _check_depth(data: Any) -> None:
+    """Refuse what is nested so deeply that no schedule can have made it."""
+
+    def below(item: tuple[Any, int]) -> list[tuple[Any, int]]:
+        value, depth = item
+        if isinstance(value, dict):
+            value = value.values()
+        elif not isinstance(value, (list, tuple)):
+            return []
+        return [(v, depth + 1) for v in value]
+
+    if any(depth > _MOST_DEPTH for _, depth in descend((data, 0), below)):
+        raise ScheduleError(f"not the JSON form of a trace: nested more than {_MOST_DEPTH} deep")
+
+
+_MOST_DEPTH = 64
+
+
+class Trace:
+    """Instructions with the decisions of the random ones. `insts` and `decisions` as in TVM."""
+
+    def __init__(
+        self, insts: Sequence[Instruction] = (), decisions: Mapping[int, Any] | None = None
+    ) -> None:
+        self.insts: list[Instruction] = list(insts)
+        # position of the instruction -> its decision
+        self._decisions: dict[int, Any] = dict(decisions or {})
+
+    @property
+    def decisions(self) -> dict[Instruction, Any]:
+        """Instruction -> decision."""
+        return _ByIdentity((self.insts[k], d) for k, d in self._decisions.items())
+
+    def copy(self) -> Trace:
+        """An equal trace that grows on its own."""
+        return Trace(self.insts, self._decisions)
+
+    def append(self, inst: Instruction, decision: Any = None) -> None:
+        """Add an instruction at the end."""
+        if decision is not None:
+            self._decisions[len(self.insts)] = decision
+        self.insts.append(inst)
+
+    def pop(self) -> Instruction | None:
+        """Take the last instruction off; None if there is none."""
+        if not self.insts:
+            return None
+        self._decisions.pop(len(self.insts) - 1, None)
+        return self.insts.pop()
+
+    def _position(self, inst: Instruction) -> int:
+        for k, each in enumerate(self.insts):
+            if each is inst:
+                return k
+        raise ScheduleError(f"the instruction {inst.name} is not in this trace")
+
+    def get_decision(self, inst: Instruction) -> Any:
+        """The decision of an instruction, or None."""
+        return self._decisions.get(self._position(inst))
+
+    def with_decision(
+        self, inst: Instruction, decision: Any, remove_postproc: bool = False
+    ) -> Trace:
+        """A copy in which one instruction has another decision."""
+        trace = self.copy()
+        trace._decisions[self._position(inst)] = decision
+        return trace.without_postproc() if remove_postproc else trace
+
+    def without_postproc(self) -> Trace:
+        """The part before `enter_postproc`."""
+        for k, inst in enumerate(self.insts):
+            if inst.name == "enter_postproc":
+                kept = {n: d for n, d in self._decisions.items() if n < k}
+                return Trace(self.insts[:k], kept)
+        return self.copy()
+
+    def simplified(self, remove_postproc: bool = False) -> Trace:
+        """A copy without the instructions that only look and whose outputs nobody uses."""
+        source = self.without_postproc() if remove_postproc else self
+        used: set[int] = set()
+        kept: list[int] = []
+        for k in range(len(source.insts) - 1, -1, -1):
+            inst = source.insts[k]
+            if inst.kind.is_pure and not any(id(o) in used for o in inst.outputs):
+                continue
+            kept.append(k)
+            used.update(id(v) for v in inst.inputs)
+        kept.reverse()
+        decisions = {n: source._decisions[k] for n, k in enumerate(kept) if k in source._decisions}
+        return Trace([source.insts[k] for k in kept], decisions)
+
+    # -- replay ------------------------------------------------------------------------------------
+
+    def apply_to_schedule(
+        self,
+        sch: Any,
+        remove_postproc: bool = False,
+        decision_provider: Callable[[Instruction, Any, Any, Any], Any] | None = None,
+    ) -> None:
+        """Apply the instructions to another schedule.
+
+        decision_provider  (instruction, inputs, attrs, decision) -> decision, for the random ones
+        """
+        values: dict[int, Any] = {}
+        for k, inst in enumerate(self.insts):
+            if remove_postproc and inst.name == "enter_postproc":
+                break
+            args = {name: _replaced(v, values) for name, v in inst.args.items()}
+            if inst.kind.random:
+                decision = self._decisions.get(k)
+                if decision_provider is not None:
+                    inputs = [v for a in args.values() for v in _variables(a)]
+                    decision = decision_provider(inst, inputs, inst.attrs, decision)
+                args["decision"] = decision
+            results = sch._run(inst.kind, args)
+            values.update({id(old): new for old, new in zip(inst.outputs, results)})
+
+    # -- text --------------------------------------------------------------------------------------
+
+    def as_json(self, remove_postproc: bool = False) -> list[Any]:
+        """The trace as JSON data (see the top of this file)."""
+        source = self.without_postproc() if remove_postproc else self
+        names = _Names()
+        rows: list[Any] = []
+        for inst in source.insts:
+            args = {k: inst.kind.kind(k).encode(names, v) for k, v in inst.args.items()}
+            rows.append([inst.name, args, [names.define(o) for o in inst.outputs]])
+        return [rows, [[k, d] for k, d in sorted(source._decisions.items())]]
+
+    @staticmethod
+    def apply_json_to_schedule(json_obj: Any, sch: Any) -> None:
+        """Apply a trace saved as JSON to a schedule. Raises ScheduleError if it is none, or if an
+        instruction is refused; those before it have been applied then.
+        """
+        rows, decisions = _parsed(json_obj)
+        names = _Names(sch.get_size)
+        for position, (kind, args, outputs) in enumerate(rows):
+            try:
+                arguments = {k: kind.kind(k).decode(names, v) for k, v in args.items()}
+            except TIRError as error:
+                raise ScheduleError(f"{kind.name} of the trace: {error}") from error
+            if kind.random:
+                arguments["decision"] = decisions.get(position)
+            results = sch._run(kind, arguments)
+            if len(results) != len(outputs):
+                raise ScheduleError(
+                    f"{kind.name} gave {len(results)} results here, the trace has {len(outputs)}"
+                )
+            for rv, output in zip(results, outputs):
+                if output not in PLACES:  # as older traces name them
+                    names.define(rv, output)
+
+    def as_python(self, remove_postproc: bool = False) -> list[str]:
+        """One line of Python per instruction, after one for each symbolic size that is used."""
+        source = self.without_postproc() if remove_postproc else self
+        names = _Names()
+        lines: list[str] = []
+        for k, inst in enumerate(source.insts):
+            positional: list[str] = []
+            named: list[str] = []
+            for name, v in inst.args.items():
+                encoded = inst.kind.kind(name).encode(names, v)
+                if inst.kind.signature.parameters[name].kind.name == "VAR_POSITIONAL":
+                    positional += [_python(e, w) for e, w in zip(encoded, v)]
+                else:
+                    named.append(f"{name}={_python(encoded, v)}")
+            if k in source._decisions:
+                named.append(f"decision={source._decisions[k]!r}")
+            call = f"sch.{inst.name}({', '.join([*positional, *named])})"
+            outputs = ", ".join(names.define(o) for o in inst.outputs)
+            # A list of one is taken apart, too.
+            outputs += "," if len(inst.outputs) == 1 and inst.kind.gives_list else ""
+            lines.append(f"{outputs} = {call}" if outputs else call)
+        sizes = [f"{size_name(f'${n}')} = sch.get_size({n!r})" for n in names.sizes]
+        return [*sizes, *lines]
+
+    def __str__(self) -> str:
+        body = self.as_python() or ["pass"]
+        head = ["# from relaxvm import tir", "def apply_trace(sch: tir.Schedule) -> None:"]
+        return "\n".join([*head, *(f"  {line}" for line in body)])
+
+    def show(self, **options: Any) -> None:
+        """Print the trace as Python."""
+        print(self)
+
+
+class _ByIdentity(dict[Any, Any]):
+    """A mapping of instructions by identity, enough for `decisions[inst]`."""
+
+    def __init__(self, pairs: Any) -> None:
+        pairs = list(pairs)
+        super().__init__({id(inst): d for inst, d in pairs})
+        self._insts = [inst for inst, _ in pairs]
+
+    def __getitem__(self, inst: Any) -> Any:
+        return super().__getitem__(id(inst))
+
+    def __contains__(self, inst: Any) -> bool:
+        return super().__contains__(id(inst))
+
+    def __iter__(self) -> Any:
+        return iter(self._insts)
+
+    def items(self) -> Any:
+        return [(inst, self[inst]) for inst in self._insts]
+
+    def keys(self) -> Any:
+        return self._insts
+
+
+def _replaced(value: Any, values: Mapping[int, Any]) -> Any:
+    if id(value) in values:
+        return values[id(value)]
+    if isinstance(value, (list, tuple)):
+        return [_replaced(v, values) for v in value]
+    if isinstance(value, dict):
+        return {k: _replaced(v, values) for k, v in value.items()}
+    if hasattr(value, "_map_children_"):
+        return value._map_children_(lambda c: _replaced(c, values))
+    return value
+
+
+_TREES = {"Add": "+", "Sub": "-", "Mul": "*", "FloorDiv": "//", "FloorMod": "%"}
+
+
+def _python(encoded: Any, value: Any) -> str:
+    """JSON data of an argument as Python text: names of random variables without quotes."""
+    if isinstance(value, IndexMap):
+        return value.to_python()
+    if isinstance(encoded, str) and not isinstance(value, str):
+        return size_name(encoded)
+    if isinstance(encoded, list) and hasattr(value, "_children_") and len(encoded) == 3:
+        a, b = _python(encoded[1], value.a), _python(encoded[2], value.b)
+        if encoded[0] in _TREES:
+            return f"({a} {_TREES[encoded[0]]} {b})"
+        return f"{encoded[0].lower()}({a}, {b})"
+    if isinstance(encoded, list) and isinstance(value, (list, tuple)):
+        return f"[{', '.join(_python(e, v) for e, v in zip(encoded, value))}]"
+    if isinstance(encoded, dict) and "rv" in encoded:
+        return str(encoded["rv"])
+    if isinstance(encoded, dict) and "dict" in encoded:
+        inner = encoded["dict"].items()
+        return "{" + ", ".join(f"{k!r}: {_python(e, value[k])}" for k, e in inner) + "}"
+    return repr(encoded)

@@ -1,0 +1,43 @@
+"""Default schedules for CPUs, chosen by what a kernel computes.
+
+Enters: loop functions and a `CpuModel`. Leaves: the same functions with good loops. Not done here:
+the primitives (`tir/schedule`), searching for better ones (`meta_schedule`).
+"""
+
+from ....base import submodules as _submodules
+from .choices import Choice as Choice
+from .choices import plans_for as plans_for
+from .constant_blocks import ConstantBlocks as ConstantBlocks
+from .constant_inputs import with_constant_blocks as with_constant_blocks
+from .constant_inputs import with_constant_layouts as with_constant_layouts
+from .constant_inputs import with_layout_rewrites as with_layout_rewrites
+from .contraction import Contraction as Contraction
+from .contraction import match_contraction as match_contraction
+from .contraction import tile_shape as tile_shape
+from .default import PLANNERS as PLANNERS
+from .default import SCHEDULED as SCHEDULED
+from .default import DefaultSchedule as DefaultSchedule
+from .default import WidenIndices as WidenIndices
+from .default import is_scheduled as is_scheduled
+from .default import schedule_function as schedule_function
+from .default import scheduled_by as scheduled_by
+from .injective import LARGEST as LARGEST
+from .injective import cost_of as cost_of
+from .neighbours import MOST_BUFFERS as MOST_BUFFERS
+from .own import OWN_BLOCK_RULES as OWN_BLOCK_RULES
+from .own import Picks as Picks
+from .own import block_rule as block_rule
+from .plan import PLANS as PLANS
+from .plan import Plan as Plan
+from .plan import apply_plan as apply_plan
+from .plan import plan_from_json as plan_from_json
+from .queries import no_more as no_more
+from .queries import root_of as root_of
+from .sum_order import order_matters as order_matters
+from .tuned import SOURCES as SOURCES
+from .tuned import ApplyTuned as ApplyTuned
+from .tuned import as_tuned as as_tuned
+from .view import Kind as Kind
+from .view import View as View
+
+__getattr__ = _submodules(__name__)

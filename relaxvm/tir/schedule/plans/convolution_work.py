@@ -1,0 +1,281 @@
+"""What plans of convolutions share: the blocks before and after, what threads share, tiles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ....base import CpuModel, ScheduleError
+from ....ir import IntImm
+from ...index_map import IndexMap
+from ...stmt import Block, Buffer, BufferStore
+from ...transform import PARTITION_HINT
+from ..model.facts import BlockKind, facts_of
+from ..model.regions import users_of
+from .contraction import unroll_short
+from .convolution_shape import Convolution, Sizes, match_convolution
+from .cost import Demand
+from .memory_order import fuse_run
+from .plan import InTiles
+from .queries import extent_of, loops_inside
+from .transpose import copy_by_squares
+from .view import View
+
+_MOST_LANES_OF_A_COPY = 64
+# Steps of an image that are worth another thread.
+_LEAST_SHARED = 1 << 19
+_LEAST_STEPS = 1 << 12
+
+
+def to_tile(view: View, cpu: CpuModel) -> tuple[Convolution, Sizes, int, int] | None:
+    """(the convolution, its sizes, lanes, bytes of an element) if tiles of its pixels pay: of an
+    image whose size is not known, columns sorted by phases cost more than the few sums of a
+    depthwise convolution.
+    """
+    c, sizes = view.convolution, view.sizes
+    if c is None or sizes is None or sizes.steps < _LEAST_STEPS:
+        return None
+    if c.depthwise and c.strides[0] != 1 and not sizes.known:
+        return None
+    lanes = cpu.lanes(view.block.writes[0].buffer.dtype.bits)
+    return c, sizes, lanes, c.data.dtype.bits // 8
+
+
+# -- what threads share ----------------------------------------------------------------------------
+
+
+def much_weight(sizes: Sizes, size: int, cpu: CpuModel) -> bool:
+    """Whether the second cache is too small for the weights, of so many bytes an element."""
+    return sizes.channels * sizes.depth * sizes.taps * size > cpu.l2_bytes
+
+
+def share_of(sizes: Sizes, times: int, size: int, cpu: CpuModel) -> int:
+    """What the number of blocks of pixels, `times` over, should be a multiple of, for threads to
+    share them. (Of much weight they share the channels, of little work images alone.)
+    """
+    if much_weight(sizes, size, cpu) or sizes.steps < _LEAST_SHARED:
+        return 1
+    return 1 if times % cpu.cores == 0 else cpu.cores
+
+
+def extent_of_dimension(buffer: Buffer, k: int) -> int | None:
+    """The size of a buffer along a dimension if it is a constant."""
+    size = buffer.shape[k]
+    return size.value if isinstance(size, IntImm) else None
+
+
+def wrong_tile_of(view: View, *sides: tuple[str, int, int]) -> str | None:
+    """Why tiles do not fit the convolution in a block; None if they do.
+
+    sides  (what it counts, the size of a tile, how many there are)
+    """
+    if view.convolution is None or view.sizes is None:
+        return "nothing slides over an image, or it has no pixels or channels of a constant number"
+    for what, size, most in sides:
+        if size > most:
+            return f"tiles of {size} {what}, and there are {most}"
+    return None
+
+
+class Work:
+    """The loops of one convolution, while a plan is carried out."""
+
+    def __init__(self, view: View, plan: InTiles, joins: bool) -> None:
+        """joins: whether threads share one loop over all blocks"""
+        self.view, self.sch, self.rv = view, view.sch, view.rv
+        self.lanes, self.joins = plan.lanes, joins
+
+    @property
+    def c(self) -> Convolution:
+        assert self.view.convolution is not None
+        return self.view.convolution
+
+    @property
+    def sizes(self) -> Sizes:
+        assert self.view.sizes is not None
+        return self.view.sizes
+
+    def index_map(self, f: Callable[..., Sequence[Any]], ndim: int) -> IndexMap:
+        return IndexMap.from_func(f, ndim=ndim, index_dtype=str(self.c.width.dtype))
+
+    # -- what comes before and after ---------------------------------------------------------------
+
+    def data(self) -> Buffer:
+        """The input that the block reads now."""
+        conv = match_convolution(self.sch.get(self.rv))
+        if conv is None:
+            raise ScheduleError("the padded block is no convolution any more")
+        return conv.data
+
+    def input_block(self, inline: bool) -> tuple[Any, list[Any]]:
+        """(the block that computes what the convolution reads, None if that is a parameter; the
+        blocks that are no longer there by themselves)
+
+        inline  whether what that block reads is to be computed in it as well
+        """
+        sch = self.sch
+        producers = self.inputs()
+        if not producers:
+            return None, []
+        producer = producers[0]
+        gone = [b for b in sch.get_producers(producer) if self._only_feeds(b, producer)][:1]
+        if not inline:
+            gone = []
+        for each in gone:
+            sch.compute_inline(each)
+        return producer, [*gone, producer]
+
+    def inputs(self) -> list[Any]:
+        """The blocks that compute what the convolution reads, for it alone."""
+        data = self.data()
+        return [
+            b
+            for b in self.sch.get_producers(self.rv)
+            if self.sch.get(b).writes[0].buffer is data and self._only_feeds(b, self.rv)
+        ]
+
+    def _only_feeds(self, producer: Any, reader: Any) -> bool:
+        """Whether a block computes elements one by one, for `reader` alone."""
+        sch = self.sch
+        block: Block = sch.get(producer)
+        if not isinstance(block.body, BufferStore):
+            return False
+        readers, writers = users_of(sch.state, block.writes[0].buffer.data)
+        parameters = {b.data for b in sch.state.fn.buffers}
+        return (
+            facts_of(sch.state, block).kind is BlockKind.COMPLETE
+            and block.writes[0].buffer.data not in parameters
+            and len(writers) == 1
+            and len(readers) == 1
+            and readers[0] is sch.get(reader)
+        )
+
+    def cropped(self, whole: Mapping[Any, int]) -> Any:
+        """Pad axes of the convolution to multiples; the block that copies its result from that."""
+        sch, rv, block = self.sch, self.rv, self.sch.get(self.rv)
+        sch.pad_einsum(rv, [whole.get(a.var, 1) for a in block.iter_vars])
+        if sch.get(rv).writes[0].buffer is block.writes[0].buffer:
+            # Of no axis there was a rest.
+            return sch.cache_write(rv, 0, "global")
+        (crop,) = sch.get_consumers(rv)
+        return crop
+
+    # -- loops around tiles ------------------------------------------------------------------------
+
+    def in_order(self, batch: list[Any], groups: list[Any], blocks: list[Any]) -> list[Any]:
+        """The loops around tiles, outermost first.
+
+        Of unknown sizes threads share groups or blocks, whatever the batch: one loop over all of
+        them, as `join` makes it, would be taken apart by divisions wherever it is used.
+        """
+        return [*batch, *groups, *blocks] if self.sizes.known else [*groups, *blocks, *batch]
+
+    def join(self, outer: list[Any]) -> None:
+        """One loop over all blocks, for threads to share."""
+        if self.joins and len(outer) > 1:
+            self.sch.fuse(*outer)
+
+    # -- the loops of a tile -----------------------------------------------------------------------
+
+    def write_tile(self, write: Any, loop: Any, lanes: int) -> None:
+        """Unroll and vectorize the loops that write the sums of a tile."""
+        *steps, last = loops_inside(self.sch, write, loop)
+        over, lane = self.sch.split(last, [None, lanes])
+        self.finish([*steps, over], lane)
+
+    def finish(self, steps: Sequence[Any], lane: Any) -> None:
+        self.sch.vectorize(lane)
+        unroll_short(self.sch, steps)
+
+    def sum_in_tile(self, outermost: Any, count: int) -> None:
+        """Begin the sums before the loop `outermost`. Of the `count` innermost loops, those of a
+        tile, the last becomes a vector and the others straight code.
+        """
+        first = self.sch.decompose_reduction(self.rv, outermost)
+        for each in (first, self.rv):
+            *steps, last = list(self.sch.get_loops(each))[-count:]
+            self.finish(steps, last)
+
+    def finish_copy(self, write: Any, loop: Any, known: bool, after: Any = None) -> None:
+        """Vectors for a copy of short rows in `loop`; LLVM makes those of long ones. Of an image
+        whose size is not known the copy ends with the last row, without asking in each. The block
+        `after`, if it is another one, goes over all rows behind it.
+        """
+        sch = self.sch
+        *rows, last = loops_inside(sch, write, loop)
+        if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
+            sch.vectorize(last)
+        if rows and not known:
+            sch.annotate(rows[-1], PARTITION_HINT, True)
+        if after is not None and after is not write:
+            sch.reverse_compute_at(after, loop)
+            fuse_run(sch, after, loops_inside(sch, after, loop))
+            last = loops_inside(sch, after, loop)[-1]
+            if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
+                sch.vectorize(last)
+
+    def turn_round(self, write: Any, loop: Any, lanes: int, line: int) -> None:
+        """Let block `write` in `loop`, which reads sums [..., pixel, channel], read a copy of them,
+        [..., channel, pixel], that is made by squares of `lanes` in registers, in tiles of `line`.
+        """
+        sch = self.sch
+        reads = [r.buffer for r in sch.get(write).reads]
+        sums = next(b for b in reads if b.ndim > sch.get(write).writes[0].buffer.ndim)
+        turned = sch.cache_read(write, reads.index(sums), "global")
+        order = self.index_map(lambda *i: [*i[:-2], i[-1], i[-2]], sums.ndim)
+        sch.transform_layout(turned, ("write", 0), order)
+        along, across = loops_inside(sch, turned, loop)[-2:]
+        copy_by_squares(sch, turned, across, along, lanes, (line, line))
+
+    def unroll_taps(self, reduce: Sequence[Any], most: int) -> None:
+        """Unroll the innermost loops over taps that are at most `most` steps together."""
+        taps = 1
+        for loop in reversed(reduce):
+            taps *= extent_of(self.sch, loop) or 99
+            if taps > most:
+                break
+            self.sch.unroll(loop)
+
+
+def demand_of(
+    view: View,
+    step: float,
+    block: int,
+    tiles: int,
+    lanes: int,
+    vain: float = 0.0,
+    extra: float = 0.0,
+) -> Demand:
+    """What a plan for a convolution demands.
+
+    step   cycles of one product of all sums of an image and a group
+    block  rows of the result that share a panel of the input
+    tiles  how many tiles of channels read a panel
+    lanes  of its vectors
+    extra  cycles beside the sums and the panels
+    """
+    c, s = view.convolution, view.sizes
+    assert c is not None
+    assert s is not None
+    out = view.block.writes[0].buffer
+    times, size = s.images * s.groups, c.data.dtype.itemsize
+    blocks = -(-s.height // block)
+    pixels = s.height * s.width
+    read = s.depth * math.prod((n * k for n, k in zip((s.height, s.width), c.strides[::-1])))
+    weights = s.channels * s.depth * s.taps * size
+    panel = read * size / blocks
+    # Panels are computed where the input is, or brought into the order in which vectors load it.
+    computed = c.data not in view.sch.state.fn.buffers
+    copies = read * (
+        (0.5 if c.strides[0] > 1 else 2 / lanes) if computed or c.strides[0] > 1 else 0
+    )
+    cycles = times * (step * s.depth * s.taps + copies) + extra
+    written = s.channels * pixels * out.dtype.itemsize
+    traffic = (
+        (times * read * size, times * read * size),
+        (times * read * size * max(0, tiles - 1), panel),
+        (times * weights * blocks, weights),
+        (times * written, times * written),
+    )
+    return Demand(cycles, traffic, times * blocks, vain)

@@ -1,0 +1,312 @@
+"""Copies whose last axis moves: read along one axis of memory, written along another.
+
+    for i, j: B[i, j] = A[j, i]      →      for io, jo: for i, j in a tile: B[i, j] = A[j, i]
+
+A tile is a few cache lines of either buffer, so that each line is used up while it is in cache. In
+a plain copy the tile is transposed in registers: vectors are loaded along one axis, exchanged by
+shuffles, and stored along the other. Rows and columns that are left over are parts of squares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ....base import CpuModel, DataType
+from ....ir import Map, PrimExpr, Ramp, Range, Shuffle, Var, const
+from ...stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    ForKind,
+    IterVar,
+    LetStmt,
+    PrimFunc,
+    Stmt,
+    decl_buffer,
+    seq,
+)
+from ...transform import PARTITION_HINT
+from ..primitives.intrin import register_builtin
+from ..schedule import Schedule
+from .plan import Plan
+from .queries import extent_of, is_copy
+from .view import View
+
+
+@dataclass(frozen=True)
+class Transpose(Plan):
+    """Tiles of `rows` x `columns`.
+
+    lanes  squares of so many are transposed in registers; 0: none are
+    """
+
+    rows: int
+    columns: int
+    lanes: int = 0
+
+    @classmethod
+    def choose(cls, view: View, cpu: CpuModel) -> Transpose | None:
+        return cls.in_squares(view, *squares_of(view.block.writes[0].buffer, cpu))
+
+    @classmethod
+    def in_squares(cls, view: View, lanes: int, tile: int) -> Transpose | None:
+        """Tiles of `tile` rows and columns, of squares of so many lanes where there are any."""
+        axes = view.transposed
+        if axes is None:
+            return None
+        sizes = [view.extents[v] for v in axes]
+        if any(n is not None and n < lanes for n in sizes):
+            return None
+        if lanes == 1 or not is_copy(view.block.body) or None in sizes:
+            return cls(tile, tile)
+        return cls(tile, tile, lanes)
+
+    def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
+        for lanes in {0, self.lanes}:
+            for rows in {max(1, self.rows // 2), self.rows, self.rows * 2}:
+                for columns in {max(1, self.columns // 2), self.columns, self.columns * 2}:
+                    yield Transpose(rows, columns, lanes)
+
+    def wrong(self, view: View) -> str | None:
+        axes = view.transposed
+        if axes is None:
+            return "all it reads lies as what it writes"
+        sizes = [view.extents[v] for v in axes]
+        lanes = self.lanes
+        if lanes and (lanes == 1 or lanes & (lanes - 1) or not is_copy(view.block.body)):
+            return f"squares of {lanes} are for plain copies, and powers of two from 2 on"
+        for what, size, most in zip(("rows", "columns"), (self.rows, self.columns), sizes):
+            if lanes and (most is None or size % lanes):
+                return (
+                    f"tiles of {size} {what} are no squares of {lanes}, or there are unknown many"
+                )
+            if not lanes and most is not None and size > max(most, 2):
+                return f"tiles of {size} {what}, and there are {most}"
+        return None
+
+    def apply(self, view: View) -> None:
+        sch, extents = view.sch, view.extents
+        loops: Any = view.by_axis
+        axes: Any = view.transposed
+        across, along = axes
+        others = [loop for v, loop in loops.items() if v not in axes]
+        rows, columns = extents[across], extents[along]
+        if self.lanes:
+            sch.reorder(*others, loops[across], loops[along])
+            tile = self.rows, self.columns
+            copy_by_squares(sch, view.rv, loops[across], loops[along], self.lanes, tile)
+            return
+        ro, r = sch.split(loops[across], [None, self.rows])
+        wo, w = sch.split(loops[along], [None, self.columns])
+        sch.reorder(*others, ro, wo, r, w)
+        for loop, extent, size in ((ro, rows, self.rows), (wo, columns, self.columns)):
+            if extent is None or extent % size:
+                sch.annotate(loop, PARTITION_HINT, True)
+
+
+def squares_of(buffer: Buffer, cpu: CpuModel) -> tuple[int, int]:
+    """(The side of a square that is transposed in registers: all its rows must fit them, with room
+    for exchanging them; the side of a tile of cache lines.)
+    """
+    lanes = min(cpu.lanes(buffer.dtype.bits), cpu.vector_registers // 2)
+    return lanes, max(2, cpu.line_bytes * 8 // buffer.dtype.bits)
+
+
+def copy_by_squares(
+    sch: Schedule, rv: Any, across: Any, along: Any, lanes: int, tile: tuple[int, int]
+) -> None:
+    """Let block `rv`, a plain copy, transpose squares in registers. What is left over of rows or
+    columns gets a nest of its own, of parts of squares.
+
+    across, along  the innermost two loops, of constant extent: over the axis that is last in what
+                   is read, and over the one that is last in what is written
+    lanes          the side of a square
+    tile           of how many rows and columns squares are done together, where they fit
+    """
+    for loop, other in ((across, along), (along, across)):
+        size = extent_of(sch, loop) or 0
+        if size > lanes and size % lanes:
+            sch.reorder(loop, other)
+            for part in sch.loop_partition(loop, [size // lanes * lanes, None]):
+                (block,) = sch.get_child_blocks(part)
+                inner = sch.get_loops(block)[-1]
+                pair = (part, inner) if loop is across else (inner, part)
+                copy_by_squares(sch, block, *pair, lanes, tile)
+            return
+    high, wide = (extent_of(sch, x) or 0 for x in (across, along))
+    if high * wide < 2 * lanes or 1 in (high, wide):
+        # The short loop inside: it uses up what it touches.
+        sch.reorder(*((along, across) if high < wide else (across, along)))
+        return
+    sides = [min(n, lanes) for n in (high, wide)]
+    high, wide = (t if n % t == 0 else m for n, t, m in zip((high, wide), tile, sides))
+    ro, ri, r = sch.split(across, [None, high // sides[0], sides[0]])
+    wo, wi, w = sch.split(along, [None, wide // sides[1], sides[1]])
+    sch.reorder(ro, wo, ri, wi, r, w)
+    sch.tensorize(r, _intrinsic(sch.get(rv).body, *sides))
+    sch.unroll(ri)
+    sch.unroll(wi)
+
+
+# -- transposing in registers ----------------------------------------------------------------------
+
+
+def _intrinsic(store: BufferStore, high: int, wide: int) -> str:
+    """The name of the intrinsic that copies ``high x wide`` elements, which it registers: `high` of
+    the axis that is last in the source, `wide` of the one that is last in the target.
+    """
+    value: Any = store.value
+    across, along = value.indices[-1], store.indices[-1]
+    source = tuple(0 if i is across else 1 if i is along else 2 for i in value.indices)
+    target = tuple(0 if i is across else 1 if i is along else 2 for i in store.indices)
+    square = _Square(value.dtype, along.dtype, high, wide, source, target)
+    places = "".join(map(str, source)), "".join(map(str, target))
+    name = f"transpose_{high}x{wide}_{value.dtype}_{places[0]}_{places[1]}_{along.dtype}"
+    register_builtin(name, lambda: (_description(square), _shuffled(square)))
+    return name
+
+
+_HANDLE = DataType("handle")
+
+
+class _Square(NamedTuple):
+    """A copy of ``high x wide`` elements of `dtype`; `index_dtype` is that of indices.
+
+    source, target  what moves in each dimension of the two buffers: 0 the axis that is last in the
+                    source, 1 that which is last in the target, 2 none
+    """
+
+    dtype: DataType
+    index_dtype: DataType
+    high: int
+    wide: int
+    source: tuple[int, ...]
+    target: tuple[int, ...]
+
+    def number(self, n: int) -> PrimExpr:
+        return const(n, self.index_dtype)
+
+    def buffers(self) -> list[Buffer]:
+        sizes = (self.high, self.wide, 1)
+        return [
+            decl_buffer(
+                [self.number(sizes[k]) for k in kind],
+                name=name,
+                dtype=str(self.dtype),
+            )
+            for kind, name in ((self.source, "source"), (self.target, "target"))
+        ]
+
+
+def _function(buffers: list[Buffer], body: Stmt) -> PrimFunc:
+    handles = tuple(Var(f"{b.name}_handle", _HANDLE) for b in buffers)
+    root = Block((), (), (), "root", body)
+    realize = BlockRealize((), const(True), root)
+    return PrimFunc(handles, realize, None, Map(dict(zip(handles, buffers))))
+
+
+def _description(square: _Square) -> PrimFunc:
+    buffers = a, b = square.buffers()
+    zero = square.number(0)
+    axes = [Var(name, square.index_dtype) for name in ("r", "w")]
+    loops = [Var(name, square.index_dtype) for name in ("r0", "w0")]
+    places = [*axes, zero]
+    value = BufferLoad(a, tuple(places[k] for k in square.source))
+    store = BufferStore(b, value, tuple(places[k] for k in square.target))
+    extents = [square.number(n) for n in (square.high, square.wide)]
+    domains = [Range.from_min_extent(zero, n) for n in extents]
+    iters = tuple(IterVar(d, v, "spatial") for d, v in zip(domains, axes))
+    block = Block(iters, (), (), "copy", store)
+    body: Stmt = BlockRealize(tuple(loops), const(True), block)
+    for loop, extent in zip(reversed(loops), reversed(extents)):
+        body = For(loop, zero, extent, ForKind.SERIAL, body)
+    return _function(buffers, body)
+
+
+def _shuffled(square: _Square) -> PrimFunc:
+    """Load rows of the source, exchange parts of them, and store columns. Of a part of a square,
+    rows are made longer, and columns cut off.
+    """
+    buffers = a, b = square.buffers()
+    high, wide, number = square.high, square.wide, square.number
+    lanes = 1 << (max(high, wide) - 1).bit_length()
+    rows: list[Any] = []
+    lets: list[tuple[Var, PrimExpr]] = []
+
+    def keep(value: PrimExpr) -> Var:
+        var = Var(f"v{len(lets)}", value.dtype)
+        lets.append((var, value))
+        return var
+
+    def cut(vector: PrimExpr, count: int) -> PrimExpr:
+        """Its first `count` elements; what stands behind the end does not matter."""
+        last = vector.dtype.lanes - 1
+        numbers = tuple(const(min(k, last)) for k in range(count))
+        return vector if count == last + 1 else Shuffle((vector,), numbers)
+
+    for k in range(wide):
+        places = [Ramp(number(0), number(1), high), number(k), number(0)]
+        row = keep(BufferLoad(a, tuple(places[p] for p in square.source)))
+        rows.append(keep(cut(row, lanes)))
+    rows += rows[-1:] * (lanes - wide)
+
+    def exchange(a: int, b: int, first: list[int], second: list[int]) -> None:
+        pair = (rows[a], rows[b])
+        rows[a] = keep(Shuffle(pair, tuple(const(i) for i in first)))
+        rows[b] = keep(Shuffle(pair, tuple(const(i) for i in second)))
+
+    group = min(lanes, _EXCHANGE_BITS // square.dtype.bits)
+    step = 1
+    while step < lanes:
+        for k in range(lanes):
+            if not k & step:
+                exchange(k, k + step, *_halves(lanes, group, step))
+        step *= 2
+    # Inside a group, row k ends up as the column whose number has the bits of k in reverse.
+    columns = [rows[k - k % group + _reversed(k % group, group)] for k in range(lanes)]
+    stores: list[Stmt] = []
+    for k in range(high):
+        places = [number(k), Ramp(number(0), number(1), wide), number(0)]
+        stores.append(
+            BufferStore(b, cut(columns[k], wide), tuple(places[p] for p in square.target))
+        )
+    body = seq(*stores)
+    for var, value in reversed(lets):
+        body = LetStmt(var, value, body)
+    return _function(buffers, body)
+
+
+# What machines exchange at once: most shuffle within 128 bits, or move those as a whole.
+_EXCHANGE_BITS = 128
+
+
+def _halves(lanes: int, group: int, step: int) -> tuple[list[int], list[int]]:
+    """Which elements of two vectors go into the first and the second result.
+
+    Within groups, parts of `step` elements of both are interleaved: those of each group's first
+    half, and those of its second half. From the size of a group on, squares of `step` are swapped.
+    """
+    if step >= group:
+        first = [k if not k & step else lanes + k - step for k in range(lanes)]
+        second = [k + step if not k & step else lanes + k for k in range(lanes)]
+        return first, second
+    results: tuple[list[int], list[int]] = ([], [])
+    for result, offset in zip(results, (0, group // 2)):
+        for base in range(offset, lanes, group):
+            for part in range(base, base + group // 2, step):
+                result += range(part, part + step)
+                result += range(lanes + part, lanes + part + step)
+    return results
+
+
+def _reversed(k: int, group: int) -> int:
+    """`k` with its bits in reverse, as a number below `group`, a power of two."""
+    turned = 0
+    while group > 1:
+        turned, k, group = 2 * turned + k % 2, k // 2, group // 2
+    return turned

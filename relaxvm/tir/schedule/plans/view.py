@@ -1,0 +1,173 @@
+"""What a block is, found out once: its kind, its axes and loops, the product that it sums."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, TypeVar
+
+from ....ir import Var
+from ...stmt import Block, BufferStore
+from ..model.facts import BlockKind, Facts, facts_of
+from ..primitives.packing import factors_of
+from ..schedule import Schedule
+from .contraction import Product, epilogue_of, match_contraction
+from .convolution_shape import Convolution, Sizes, match_convolution, sizes_of
+from .matches import Across, match_gather, match_pool, other_axis
+from .memory_order import Order, order_of
+from .queries import extent_of, is_pointwise, iterations, loops_of, reduces, root_of
+
+T = TypeVar("T")
+
+
+class Kind(enum.Enum):
+    """What a block computes, of one element of its result or along its loops.
+
+    CONVOLUTION  sums of products over windows that slide
+    CONTRACTION  other sums of products of two inputs
+    POOL         maxima, minima and sums over windows that slide
+    REDUCTION    whatever else is reduced along axes
+    TRANSPOSE    each element once, from what lies along another axis
+    GATHER       each element once, from where an index says, across rows
+    ELEMENTWISE  each element once
+    OTHER        none of these
+    """
+
+    CONVOLUTION = "convolution"
+    CONTRACTION = "contraction"
+    POOL = "pool"
+    REDUCTION = "reduction"
+    TRANSPOSE = "transpose"
+    GATHER = "gather"
+    ELEMENTWISE = "elementwise"
+    OTHER = "other"
+
+
+class View:
+    """A block of a schedule, as those see it who plan its loops. Nothing of it is changed by
+    looking; what is found out is kept, and holds as long as the block is not scheduled.
+
+    left  the blocks of the function that are not scheduled so far, in order; None: all are left
+    """
+
+    def __init__(self, sch: Schedule, rv: Any, left: Sequence[Any] | None = None) -> None:
+        self.sch = sch
+        self.rv = rv
+        self.block: Block = sch.get(rv)
+        self._left = left
+        self._found: dict[Callable[[View], Any], Any] = {}
+
+    def found(self, match: Callable[[View], T]) -> T:
+        """What `match` finds out about the block and those around it, asked once."""
+        if match not in self._found:
+            self._found[match] = match(self)
+        found: T = self._found[match]
+        return found
+
+    @cached_property
+    def left(self) -> Sequence[Any]:
+        """The blocks that may be scheduled with this one, itself among them, in order."""
+        if self._left is not None:
+            return self._left
+        blocks = self.sch.get_child_blocks(root_of(self.sch))
+        return [self.rv if self.sch.get(b) is self.block else b for b in blocks]
+
+    @property
+    def upto(self) -> Sequence[Any]:
+        """Those of them that come before it, and itself."""
+        return self.left[: self.left.index(self.rv) + 1] if self.rv in self.left else [self.rv]
+
+    @cached_property
+    def facts(self) -> Facts:
+        return facts_of(self.sch.state, self.block)
+
+    @cached_property
+    def kind(self) -> Kind:
+        block = self.block
+        if reduces(block):
+            if self.convolution is not None:
+                return Kind.CONVOLUTION
+            if match_contraction(block) is not None or factors_of(block) is not None:
+                return Kind.CONTRACTION
+            if match_pool(block) is not None:
+                return Kind.POOL
+            return Kind.REDUCTION if self.facts.kind is BlockKind.REDUCTION else Kind.OTHER
+        if not self.facts.elementwise:
+            return Kind.OTHER
+        if self.gather is not None:
+            return Kind.GATHER
+        return Kind.ELEMENTWISE if self.transposed is None else Kind.TRANSPOSE
+
+    @cached_property
+    def loops(self) -> list[Any]:
+        """The loops around the block, outermost first."""
+        return list(self.sch.get_loops(self.rv))
+
+    @cached_property
+    def by_axis(self) -> dict[Var, Any] | None:
+        """{axis: loop} if each axis of the block is a loop of its own, and there are no others."""
+        return loops_of(self.sch, self.rv)
+
+    @cached_property
+    def extents(self) -> dict[Var, int | None]:
+        """Of the axes that are loops; None: known only when the kernel runs."""
+        return {v: extent_of(self.sch, loop) for v, loop in (self.by_axis or {}).items()}
+
+    @cached_property
+    def steps(self) -> float:
+        """How often the block runs, symbols taken for typical."""
+        return iterations(self.sch, self.loops)
+
+    @cached_property
+    def product(self) -> Product | None:
+        """What the block sums, if that is a product of two inputs over plain loops."""
+        c = match_contraction(self.block)
+        loops = None if c is None else self.by_axis
+        return None if c is None or loops is None else Product(c, loops, self.extents)
+
+    @cached_property
+    def epilogue(self) -> Any:
+        """The block that alone reads the result, element by element; None if there is none."""
+        return epilogue_of(self.sch, self.rv)
+
+    @cached_property
+    def pointwise(self) -> Any:
+        """The block that alone reads the result, just where it writes; None if there is none."""
+        sch, readers = self.sch, self.sch.get_consumers(self.rv)
+        alone = len(readers) == 1 and is_pointwise(sch, readers[0], self.block.writes[0].buffer)
+        return readers[0] if alone else None
+
+    @cached_property
+    def convolution(self) -> Convolution | None:
+        """What the block convolves, if that is what it does."""
+        return match_convolution(self.block) if reduces(self.block) else None
+
+    @cached_property
+    def sizes(self) -> Sizes | None:
+        """Those of the convolution; None if it is too small or strange."""
+        c = None if self.by_axis is None else self.convolution
+        return None if c is None else sizes_of(c, self.extents)
+
+    @cached_property
+    def order(self) -> Order | None:
+        """How what the block reduces lies in memory, if its accesses are plain."""
+        if self.by_axis is None or self.facts.kind is not BlockKind.REDUCTION:
+            return None
+        return order_of(self.block)
+
+    @cached_property
+    def gather(self) -> Across | None:
+        """The gather across rows that the block is."""
+        loops = self.by_axis
+        return match_gather(self.block, loops) if loops and self.facts.elementwise else None
+
+    @cached_property
+    def transposed(self) -> tuple[Var, Var] | None:
+        """(the axis along which the source lies, that of the result) if these are not the same."""
+        store, loops = self.block.body, self.by_axis
+        if not isinstance(store, BufferStore) or not loops or not store.indices:
+            return None
+        along: Any = store.indices[-1]
+        across = other_axis(store, loops) if self.facts.elementwise else None
+        return None if across is None or along not in loops else (across, along)

@@ -1,0 +1,384 @@
+"""Copies of buffers: `cache_read` before they are read, `cache_write` after they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from ....arith import Numbers, number_of
+from ....ir import Add, PointerType, PrimExpr, PrimType, Range, Var, binary, cast, const
+from ...stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    IterVar,
+    SeqStmt,
+    Stmt,
+)
+from ..model.bindings import loop_uses, runs_everywhere, runs_its_part
+from ..model.boxes import Box, region_while
+from ..model.facts import BlockKind, facts_of
+from ..model.places import add_allocation, common_place, insert_after, insert_before, top_child
+from ..model.primitive import BLOCK, list_of, primitive
+from ..model.regions import (
+    only_plain_accesses,
+    point_region,
+    refresh_around,
+    replace_buffers,
+)
+from ..model.spans import Span, new_realize, union
+from ..model.state import State, paired_blocks, refuse
+from .marks import check_scope, find_buffer, pointer_var
+
+
+def new_buffer(like: Buffer, name: str, scope: str, shape: Any = None) -> Buffer:
+    """A buffer to allocate, of the dtype (and shape) of another."""
+    check_scope(scope)
+    data = pointer_var(name, PointerType(PrimType(like.dtype), scope))
+    return Buffer(data, like.dtype, like.shape if shape is None else shape, (), name=name)
+
+
+def copy_block(
+    name: str, source: Buffer, target: Buffer, lows: Sequence[Any], extents: Any
+) -> Block:
+    """``target[low + v] = source[low + v]`` over axes v of the given extents."""
+    axes: list[IterVar] = []
+    indices: list[PrimExpr] = []
+    for k, (low, extent) in enumerate(zip(lows, extents)):
+        size = source.shape[k]
+        var = Var(f"v{k}", size.dtype)
+        top = const(extent, size.dtype) if isinstance(extent, int) else cast(size.dtype, extent)
+        axes.append(IterVar(Range.from_min_extent(const(0, size.dtype), top), var))
+        indices.append(binary(Add, cast(size.dtype, low), var) if low is not None else var)
+    store = BufferStore(target, BufferLoad(source, tuple(indices)), tuple(indices))
+    return Block(
+        tuple(axes), (point_region(source, indices),), (point_region(target, indices),), name, store
+    )
+
+
+def _check_accesses(state: State, scope: Block, buffer: Buffer, what: str) -> None:
+    """Refuse uses of the buffer that may not go to a copy of its shape instead."""
+    compact = not buffer.strides and number_of(buffer.elem_offset) == 0
+    only_plain_accesses(state, scope, buffer, what, pointers=compact)
+
+
+def _region(state: State, users: Sequence[tuple[BlockRealize, Any]], inside: Stmt) -> Box | None:
+    """What the accesses touch while all loops inside `inside` run."""
+    total: Box | None = None
+    for realize, access in users:
+        inner: list[For] = []
+        for p in state.path(realize):
+            if p.stmt is inside:
+                break
+            if isinstance(p.stmt, For):
+                inner.append(p.stmt)
+        box = region_while(state, realize, access, inner[::-1])
+        total = box if total is None else union(state, total, box)
+    return total
+
+
+def _spans(state: State, buffer: Buffer, box: Box | None) -> list[tuple[PrimExpr, Any] | None]:
+    """Along each dimension (low, extent), or None: all of it."""
+    out: list[Any] = []
+    m = Numbers(state.analyzer)
+    for k, size in enumerate(buffer.shape):
+        span = box.axes[k] if box is not None else None
+        whole = number_of(size)
+        if span is None or m.at_most(whole, span[1]) or not isinstance(span[1], int):
+            out.append(None)
+        else:
+            out.append(span)
+    return out
+
+
+def _placed(
+    state: State,
+    scope: Block,
+    place: Stmt,
+    block_name: str,
+    source: Buffer,
+    target: Buffer,
+    box: Box | None,
+    written: bool,
+) -> tuple[Stmt, Block]:
+    """A copy of the part `box` of a buffer, to stand in `place`: (its loops, its block).
+
+    written  whether all of the box, and nothing else, has been written: then it is in bounds
+    """
+    spans = _spans(state, source, box)
+    around: list[For] = []
+    for p in state.path(place):
+        if p.stmt is scope:
+            break
+        if isinstance(p.stmt, For):
+            around.append(p.stmt)
+    sizes = list(source.shape)
+    if around:
+        block = copy_block(block_name, source, target, [None] * len(sizes), sizes)
+        wanted = {
+            a.var: Span(cast(a.var.dtype, s[0]), s[1])
+            for a, s in zip(block.iter_vars, spans)
+            if s is not None
+        }
+        nest, _, _ = new_realize(state, block, wanted, around[::-1], True)
+        return nest, block
+    lows: list[Any] = []
+    extents: list[Any] = []
+    m = Numbers(state.analyzer)
+    for size, s in zip(sizes, spans):
+        inside = s is not None and (
+            written
+            or (
+                m.at_most(0, number_of(s[0]))
+                and m.at_most(m.add(number_of(s[0]), s[1]), number_of(size))
+            )
+        )
+        if s is None or not inside:
+            lows.append(None)
+            extents.append(size)
+        else:
+            zero = isinstance(number_of(s[0]), int) and number_of(s[0]) == 0
+            lows.append(None if zero else s[0])
+            extents.append(s[1])
+    block = copy_block(block_name, source, target, lows, extents)
+    nest, _, _ = new_realize(state, block, {}, [], True)
+    return nest, block
+
+
+def _chosen(
+    state: State, blocks: Sequence[Block] | None, all_of: list[BlockRealize], what: str
+) -> list[BlockRealize]:
+    if not blocks:
+        return all_of
+    wanted = {id(b) for b in blocks}
+    known = {id(b) for r in all_of for b in (r.block, *state.blocks(r.block))}
+    for b in blocks:
+        if id(b) not in known:
+            refuse(f"block {b.name_hint} does not read {what}", b)
+    return [
+        r
+        for r in all_of
+        if id(r.block) in wanted or any(id(b) in wanted for b in state.blocks(r.block))
+    ]
+
+
+def _rebind(state: State, blocks: Sequence[Block], old: Buffer, new: Buffer) -> State:
+    """The blocks with one buffer in place of another."""
+    for block in blocks:
+        now = state.now(block)
+        rebound = replace_buffers(now, {old: new})
+        if rebound is not now:
+            state = state.replace(now, rebound, paired_blocks(now, rebound)[1:])
+            state = refresh_around(state, rebound)
+    return state
+
+
+@primitive(block=BLOCK, consumer_blocks=list_of(BLOCK), gives=BLOCK)
+def cache_read(
+    state: State,
+    block: Block,
+    read_buffer_index: int | str,
+    storage_scope: str,
+    consumer_blocks: Sequence[Block] | None = None,
+) -> tuple[State, Block]:
+    """Copy a buffer that a block reads into a new one in `storage_scope`, and read that instead.
+
+    read_buffer_index  position in the block's reads, or the buffer's name
+    consumer_blocks    the blocks that read the copy; default: all of the scope
+    returns            the block that copies
+
+    The copy stands after the block that writes the buffer, or at the start of the scope. Raises
+    ScheduleError if the buffer is written by several blocks, or by one that reads the copy.
+
+        B[vi] = A[vi] * 2.0     →     A_local[v0] = A[v0]
+                                      B[vi] = A_local[vi] * 2.0
+    """
+    buffer = find_buffer(block, read_buffer_index, "read")
+    scope = state.scope(state.realize(block))
+    users = state.child_realizes(scope)
+    what = f"cache_read of {buffer.name}"
+    readers = [r for r in users if buffer.data in _reads(state, r)]
+    writers = [r for r in users if buffer.data in facts_of(state, r.block).write_data()]
+    if len(writers) > 1:
+        refuse(
+            f"{len(writers)} blocks write {buffer.name}; only one may", *[w.block for w in writers]
+        )
+    _check_accesses(state, scope, buffer, what)
+    readers = _chosen(state, consumer_blocks, [r for r in readers if r not in writers], buffer.name)
+    if not any(r.block is block for r in readers):
+        refuse(f"block {block.name_hint} writes {buffer.name} itself", block)
+    rank = {id(r): k for k, r in enumerate(users)}
+    if writers:
+        anchor_of = _after_writer(state, scope, writers[0], readers, rank, buffer)
+        place: Stmt = anchor_of[1]
+    else:
+        place = scope
+    accesses = [
+        (r, a)
+        for r in readers
+        for a in facts_of(state, r.block).reads
+        if a.buffer.data is buffer.data
+    ]
+    box = _region(state, accesses, place)
+    name = f"{buffer.name}_{storage_scope}"
+    copy = new_buffer(buffer, name, storage_scope)
+    nest, new_block = _placed(state, scope, place, name, buffer, copy, box, False)
+    if writers:
+        anchor = anchor_of[0]
+        moved = [r.block for r in readers]
+        if any(state.path(r).within(anchor) for r in readers):
+            refuse(
+                f"block {writers[0].block.name_hint} and its readers are in one statement", block
+            )
+        state = insert_after(state, anchor, nest)
+    else:
+        moved = [r.block for r in readers]
+        state = insert_before(state, scope.body, nest)
+    state = add_allocation(state, scope, copy)
+    state = _rebind(state, moved, buffer, copy)
+    return state, state.now(new_block)
+
+
+def _reads(state: State, r: BlockRealize) -> set[Var]:
+    facts = facts_of(state, r.block)
+    own = set() if facts.kind in (BlockKind.COMPLETE, BlockKind.REDUCTION) else facts.write_data()
+    return facts.read_data() | own
+
+
+def _after_writer(
+    state: State,
+    scope: Block,
+    writer: BlockRealize,
+    readers: Sequence[BlockRealize],
+    rank: dict[int, int],
+    buffer: Buffer,
+    near: bool = False,
+) -> tuple[Stmt, Stmt]:
+    """(the statement that holds the writer, what it directly stands in): both within the innermost
+    place common to the writer and its readers (near: and one of its readers).
+    """
+    for r in readers:
+        if rank[id(r)] < rank[id(writer)]:
+            refuse(f"block {r.block.name_hint} reads {buffer.name} before it is written", r.block)
+    if near:
+        # What is read outside is complete anyway: stay close to the first reader.
+        places = [common_place(state, [writer, r], scope) for r in readers]
+        common = max(places, key=lambda p: p.depth)
+    else:
+        common = common_place(state, [writer, *readers], scope)
+    place: Stmt = common.stmt
+    for p in state.path(writer):
+        if p.stmt is scope:
+            break
+        if isinstance(p.stmt, For) and state.path(place).within(p.stmt):
+            uses = loop_uses(writer, p.stmt.loop_var)
+            if uses & {"reduce"}:
+                refuse(
+                    f"block {writer.block.name_hint} is still reducing {buffer.name} over loop "
+                    f"{p.stmt.loop_var.name} there",
+                    writer.block,
+                )
+    return top_child(state, writer, place), place
+
+
+@primitive(block=BLOCK, consumer_blocks=list_of(BLOCK), gives=BLOCK)
+def cache_write(
+    state: State,
+    block: Block,
+    write_buffer_index: int | str,
+    storage_scope: str,
+    consumer_blocks: Sequence[Block] | None = None,
+) -> tuple[State, Block]:
+    """Let a block write a new buffer in `storage_scope`, and copy that to the old one afterwards.
+
+    write_buffer_index  position in the block's writes, or the buffer's name
+    consumer_blocks     the blocks that read the new buffer; default: none, all read the old one
+    returns             the block that copies
+
+    Raises ScheduleError if another block writes the buffer, or if it is not shown which elements
+    are written.
+
+        C[vi] = A[vi] * 2.0     →     C_local[vi] = A[vi] * 2.0
+                                      C[v0] = C_local[v0]
+    """
+    buffer = find_buffer(block, write_buffer_index, "write")
+    name = block.name_hint
+    realize = state.realize(block)
+    scope = state.scope(realize)
+    users = state.child_realizes(scope)
+    _check_accesses(state, scope, buffer, f"cache_write of {buffer.name}")
+    facts = facts_of(state, block)
+    if not facts.idempotent:
+        refuse(
+            f"block {name} does not write {buffer.name} afresh: {facts.why or facts.kind}", block
+        )
+    others = [
+        r
+        for r in users
+        if r is not realize and buffer.data in facts_of(state, r.block).write_data()
+    ]
+    why = runs_everywhere(state, block)
+    if why and not runs_its_part(state, realize):
+        refuse(f"it is not shown which elements block {name} writes: {why}", block)
+    readers = [r for r in users if buffer.data in _reads(state, r) and r is not realize]
+    rank = {id(r): k for k, r in enumerate(users)}
+    if readers:
+        anchor, place = _after_writer(state, scope, realize, readers, rank, buffer, near=True)
+    else:
+        place = scope.body if state.path(realize).within(scope.body) else scope
+        anchor = top_child(state, realize, place) if place is not realize else realize
+        if place is scope.body and not isinstance(place, SeqStmt):
+            anchor, place = scope.body, scope
+    access = next(a for a in facts.writes if a.buffer.data is buffer.data)
+    box = _region(state, [(realize, access)], place)
+    if box is None or not box.exact:
+        refuse(f"it is not shown that block {name} writes a whole region of {buffer.name}", block)
+    if facts.guarded:
+        refuse(f"block {name} writes {buffer.name} under a condition", block)
+    if any(b is None for b in box.axes):
+        refuse(f"it is not known which region of {buffer.name} block {name} writes", block)
+    _check_inside(state, buffer, box, name, block)
+    for r in others:
+        if not _apart(state, box, r, buffer, place):
+            refuse(f"block {r.block.name_hint} also writes {buffer.name}", r.block)
+    copy_name = f"{buffer.name}_{storage_scope}"
+    copy = new_buffer(buffer, copy_name, storage_scope)
+    nest, new_block = _placed(state, scope, place, copy_name, copy, buffer, box, True)
+    state = insert_after(state, anchor, nest)
+    moved = [block]
+    if consumer_blocks:
+        moved += [r.block for r in _chosen(state, consumer_blocks, readers, buffer.name)]
+    state = add_allocation(state, scope, copy)
+    state = _rebind(state, moved, buffer, copy)
+    return state, state.now(new_block)
+
+
+def _apart(state: State, box: Box, other: BlockRealize, buffer: Buffer, place: Stmt) -> bool:
+    """Whether another block writes no element of `box`, as long as the loops in `place` run."""
+    m = Numbers(state.analyzer)
+    for access in facts_of(state, other.block).writes:
+        if access.buffer.data is not buffer.data:
+            continue
+        theirs = _region(state, [(other, access)], place)
+        if theirs is None or not any(
+            a is not None and b is not None and (m.before(a, b) or m.before(b, a))
+            for a, b in zip(box.axes, theirs.axes)
+        ):
+            return False
+    return True
+
+
+def _check_inside(state: State, buffer: Buffer, box: Box, name: str, block: Block) -> None:
+    """A region that is copied back must be what was written: constant where loops are around."""
+    for k, (size, span) in enumerate(zip(buffer.shape, box.axes)):
+        m = Numbers(state.analyzer)
+        assert span is not None
+        if not isinstance(span[1], int) and not m.equal(span[1], number_of(size)):
+            refuse(
+                f"the part of dimension {k} of {buffer.name} that block {name} writes has the "
+                f"size {span[1]}",
+                block,
+            )

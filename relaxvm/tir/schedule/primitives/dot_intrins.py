@@ -1,0 +1,158 @@
+"""Tensor intrinsics for dot products: a few factors times a register of packed ones.
+
+    dot_16x4_uint8_int8     C[i] += A[k] * B[4 * i + k]     16 sums of 4 products
+
+`A` is the same for all sums, `B` lies in memory in the order in which registers take it. The
+implementation is one `dot_accumulate`; which instruction that is, the code generator decides for
+its machine (VNNI, AVX512-BF16, Arm's dot products, else plain arithmetic).
+
+Those by TVM's names (`tir.tensor_intrin`) have a row of `B` for each sum, B[i, k].
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ....base import DataType
+from ....ir import Broadcast, PrimExpr, Ramp, Range, Var, cast, const
+from ...op import dot_accumulate, reinterpret
+from ...stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    ForKind,
+    IterVar,
+    PrimFunc,
+    Stmt,
+    decl_buffer,
+)
+from .intrin import register_builtin
+
+_LANES = (4, 8, 16)
+# (dtype of A, dtype of B, sums in); four bytes of each are in one lane of the sums.
+_KINDS = (
+    ("uint8", "int8", "int32"),
+    ("int8", "uint8", "int32"),
+    ("int8", "int8", "int32"),
+    ("uint8", "uint8", "int32"),
+    ("int16", "int16", "int32"),
+    ("bfloat16", "bfloat16", "float32"),
+)
+
+
+def dot_intrin(lanes: int, a: str, b: str) -> str:
+    """The name of the intrinsic of `lanes` sums for those dtypes."""
+    group = 32 // DataType(a).bits
+    return f"dot_{lanes}x{group}_{a}_{b}"
+
+
+class _Dots(NamedTuple):
+    """`lanes` sums in `out` of products of a and b.
+
+    rows  whether each sum has a row of the second factors
+    """
+
+    lanes: int
+    a: str
+    b: str
+    out: str
+    rows: bool = False
+
+    @property
+    def group(self) -> int:
+        """The products of a sum."""
+        return 32 // DataType(self.a).bits
+
+    def buffers(self) -> tuple[Buffer, Buffer, Buffer]:
+        size: tuple[int, ...] = (self.lanes * self.group,)
+        if self.rows:
+            size = (self.group,) if self.lanes == 1 else (self.lanes, self.group)
+        return (
+            decl_buffer((self.group,), self.a, "A"),
+            decl_buffer(size, self.b, "B"),
+            decl_buffer((self.lanes,), self.out, "C"),
+        )
+
+    def place(self, sum: PrimExpr, step: PrimExpr) -> tuple[PrimExpr, ...]:
+        """Where the second factor of a product is."""
+        if not self.rows:
+            return (sum * self.group + step,)
+        return (step,) if self.lanes == 1 else (sum, step)
+
+    def functions(self) -> tuple[PrimFunc, PrimFunc]:
+        """What they are, and how they are computed."""
+        return self._description(), self._implementation()
+
+    def _description(self) -> PrimFunc:
+        buffers = x, y, acc = self.buffers()
+        i, k = Var("i", "int32"), Var("k", "int32")
+        loops = [
+            (Var("i0", "int32"), i, self.lanes, "spatial"),
+            (Var("k0", "int32"), k, self.group, "reduce"),
+        ]
+        product = cast(self.out, BufferLoad(x, (k,)))
+        product = product * cast(self.out, BufferLoad(y, self.place(i, k)))
+        store = BufferStore(acc, BufferLoad(acc, (i,)) + product, (i,))
+        axes = tuple(
+            IterVar(Range.from_min_extent(const(0), const(n)), var, kind)
+            for _, var, n, kind in loops
+        )
+        block = Block(axes, (), (), "dot", store)
+        body: Stmt = BlockRealize(tuple(loop for loop, *_ in loops), const(True), block)
+        for loop, _, n, _ in reversed(loops):
+            body = For(loop, const(0), const(n), ForKind.SERIAL, body)
+        return _function(buffers, body)
+
+    def _implementation(self) -> PrimFunc:
+        buffers = x, y, acc = self.buffers()
+        size, lanes = self.lanes * self.group, self.lanes
+        # The four bytes are one number to the machine, which it copies into every lane.
+        factors = reinterpret("int32", BufferLoad(x, (_lanes(self.group),)))
+        if lanes > 1:
+            factors = Broadcast(factors, lanes)
+        every, group = _lanes(size), Broadcast(const(self.group), size)
+        place = self.place(every // group, every % group) if self.rows and lanes > 1 else (every,)
+        into = (_lanes(lanes) if lanes > 1 else const(0),)
+        # Sums that wrap are the same bits, signed or not.
+        many = f"x{lanes}" if lanes > 1 else ""
+        sums = dot_accumulate(
+            cast(("float32" if self.out == "float32" else "int32") + many, BufferLoad(acc, into)),
+            reinterpret(f"{self.a}x{size}", factors),
+            BufferLoad(y, place),
+        )
+        return _function(buffers, BufferStore(acc, cast(self.out + many, sums), into))
+
+
+def _lanes(count: int) -> PrimExpr:
+    return Ramp(const(0), const(1), count)
+
+
+def _function(buffers: tuple[Buffer, ...], body: Stmt) -> PrimFunc:
+    handles = tuple(Var(f"{b.name}_handle", "handle") for b in buffers)
+    root = Block((), (), (), "root", body)
+    realize = BlockRealize((), const(True), root)
+    return PrimFunc(handles, realize, None, dict(zip(handles, buffers)))
+
+
+for _a, _b, _out in _KINDS:
+    for _count in _LANES:
+        register_builtin(dot_intrin(_count, _a, _b), _Dots(_count, _a, _b, _out).functions)
+
+# TVM's name -> what it is.
+_KNOWN = {
+    "dot_16x4_vnni": (16, "uint8", "int8", "int32"),
+    "dot_16x4_avx512": (16, "uint8", "int8", "int32"),
+    "dot_4x4_i8i8s32_neon": (4, "int8", "int8", "int32"),
+    "dot_4x4_i8i8s32_sdot": (4, "int8", "int8", "int32"),
+    "dot_4x4_u8u8u32_udot": (4, "uint8", "uint8", "uint32"),
+    "dot_4x4_u8u8i32_hdot": (4, "uint8", "uint8", "int32"),
+    "dp4a_s8s8s32": (1, "int8", "int8", "int32"),
+    "dp4a_u8s8s32": (1, "uint8", "int8", "int32"),
+    "dp4a_s8u8s32": (1, "int8", "uint8", "int32"),
+    "dp4a_u8u8u32": (1, "uint8", "uint8", "uint32"),
+}
+for _name, _kind in _KNOWN.items():
+    register_builtin(_name, _Dots(*_kind, rows=True).functions)

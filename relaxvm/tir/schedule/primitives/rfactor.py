@@ -1,0 +1,299 @@
+"""`rfactor`: a reduction in two steps, so that a loop of it can be run in parallel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....arith import number_of
+from ....ir import LT, And, PrimExpr, Range, Var, cast, const, substitute
+from ...op import if_then_else
+from ...stmt import (
+    Block,
+    BlockRealize,
+    Buffer,
+    BufferLoad,
+    BufferStore,
+    For,
+    ForKind,
+    IterVar,
+    LetStmt,
+    SeqStmt,
+    Stmt,
+)
+from ..model.bindings import loop_uses, moving_domain, predicate_is_domain
+from ..model.boxes import mapper_of
+from ..model.dependence import check_init_comes_first
+from ..model.facts import BlockKind, facts_of
+from ..model.places import add_allocation
+from ..model.primitive import BLOCK, LOOP, primitive
+from ..model.reducer import Reducer, match_reducer
+from ..model.regions import with_regions
+from ..model.state import State, free_variables, loads_of, refuse
+from .cache import new_buffer
+
+
+def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:
+    """The one block under `target`, and the loops around it that hold nothing else."""
+    inner: Stmt = target
+    while isinstance(inner, For):
+        inner = inner.body
+    if not isinstance(inner, BlockRealize):
+        refuse(
+            f"loop {target.loop_var.name} holds more than one block; rfactor wants the loops of "
+            "one reduction",
+            target,
+        )
+    loops: list[For] = []
+    for p in state.path(inner):
+        if p.stmt is inner:
+            continue
+        if not isinstance(p.stmt, For):
+            break
+        loops.append(p.stmt)
+    return inner, loops[::-1]
+
+
+def _check(
+    state: State, realize: BlockRealize, loops: list[For], target: For
+) -> tuple[Reducer, list[For]]:
+    """The reducer, and the other loops that move reduce axes."""
+    block, name = realize.block, realize.block.name_hint
+    facts = facts_of(state, block)
+    if facts.kind is not BlockKind.REDUCTION or not facts.simple:
+        why = facts.why or ("its body is no plain update" if block.init else "it has no init")
+        refuse(f"block {name} is no reduction that can be factored: {why}", block)
+    reducer = match_reducer(block)
+    if reducer is None:
+        refuse(
+            f"the reduction of block {name} is none of those that are known (sum, product, max, "
+            "min, and, or, several of them, argmax, argmin)",
+            block,
+        )
+    if len({b.ndim for b, _ in reducer.buffers}) != 1:
+        refuse(
+            f"block {name} keeps its results in buffers of different numbers of dimensions", block
+        )
+    reducing = [f for f in loops if "reduce" in loop_uses(realize, f.loop_var)]
+    for f in (*reducing, target):
+        uses = loop_uses(realize, f.loop_var)
+        if uses != {"reduce"}:
+            kinds = " and ".join(sorted(uses)) or "no"
+            refuse(
+                f"loop {f.loop_var.name} moves {kinds} axes of block {name}; it must move reduce "
+                "axes only",
+                f,
+                block,
+            )
+    for f in state.loops_above(realize):
+        if not any(f is g for g in loops) and "reduce" in loop_uses(realize, f.loop_var):
+            refuse(f"loop {f.loop_var.name} of the reduction is not in the same nest", f, block)
+    if not reducer.commutative and reducing[0] is not target:
+        refuse(
+            f"of equal values {reducer.name} takes the first, so that only the outermost loop of "
+            f"the reduction, {reducing[0].loop_var.name}, can be factored",
+            target,
+            block,
+        )
+    if not predicate_is_domain(state, realize, state.loops_above(realize)):
+        refuse(f"block {name} runs under a condition", block)
+    check_init_comes_first(state, realize, state.loops_above(realize))
+    for f in reducing:
+        for e in (f.min, f.extent):
+            if loads_of(e) or any(state.has_loop(v) for v in free_variables(e)):
+                refuse(f"the range of loop {f.loop_var.name} changes: {f.min}, {f.extent}", f)
+    why = moving_domain(state, block)
+    if why:
+        refuse(f"block {name} cannot be factored: {why}", block)
+    others = [f for f in reducing if f is not target]
+    idle = [f for f in loops if not loop_uses(realize, f.loop_var)]
+    for f in (*others, *idle):
+        if not state.analyzer.can_prove(f.extent >= 1):
+            refuse(
+                f"loop {f.loop_var.name} may have no iterations, so that partial results would not "
+                "be written",
+                f,
+                block,
+            )
+    return reducer, others
+
+
+def _beyond(
+    state: State, realize: BlockRealize, loops: list[For], kind: str, values: dict[Any, PrimExpr]
+) -> PrimExpr | None:
+    """The condition that axes of one kind are in their domains, where loops may leave them."""
+    mapper = mapper_of(state, loops)
+    result: PrimExpr | None = None
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values):
+        if axis.iter_type != kind or axis.dom is None:
+            continue
+        end = mapper.add(number_of(axis.dom.min), number_of(axis.dom.extent))
+        total = mapper.sum_of(value)
+        ends = None if total is None else mapper.ends(total)
+        if ends is not None and mapper.at_most(mapper.add(ends[1], 1), end):
+            continue
+        limit = const(end, axis.var.dtype) if isinstance(end, int) else cast(axis.var.dtype, end)
+        condition = LT(substitute(value, values), limit)
+        result = condition if result is None else And(result, condition)
+    return result
+
+
+def simultaneous(
+    places: list[tuple[Buffer, tuple[PrimExpr, ...]]], values: tuple[PrimExpr, ...]
+) -> Stmt:
+    """Stores that happen at once: values that read what another store changes are kept first."""
+    stores = [BufferStore(b, v, i) for (b, i), v in zip(places, values)]
+    if len(stores) == 1:
+        return stores[0]
+    names = [Var(f"v_{b.name}", b.dtype) for b, _ in places]
+    body: Stmt = SeqStmt(tuple(BufferStore(b, v, i) for (b, i), v in zip(places, names)))
+    for var, value in reversed(list(zip(names, values))):
+        body = LetStmt(var, value, body)
+    return body
+
+
+@primitive(loop=LOOP, gives=BLOCK)
+def rfactor(state: State, loop: Var, factor_axis: int) -> tuple[State, Block]:
+    """Keep partial results for each iteration of a reduction loop, and reduce them afterwards.
+
+    factor_axis  where the buffer of partial results gets its new dimension; may be negative
+    returns      the block of the partial results; the random variable of the reduction stands for
+                 the second step
+
+    Raises ScheduleError unless the block is a known reduction and the loop moves reduce axes only.
+
+        for i, k in T.grid(8, 4):         for i, k in T.grid(8, 4):
+            B[i] = B[i] + A[i, k]   →         B_rf[k, i] = B_rf[k, i] + A[i, k]
+                                          for i, k in T.grid(8, 4):
+                                              B[i] = B[i] + B_rf[k, i]
+    """
+    target = state.loop(loop)
+    realize, loops = _chain(state, target)
+    reducer, others = _check(state, realize, loops, target)
+    block = realize.block
+    buffers = [b for b, _ in reducer.buffers]
+    rank = buffers[0].ndim
+    if not -rank - 1 <= factor_axis <= rank:
+        refuse(f"factor_axis is in {-rank - 1}..{rank}, got {factor_axis}", block)
+    place = factor_axis if factor_axis >= 0 else factor_axis + rank + 1
+    partial = [
+        new_buffer(
+            b, f"{b.name}_rf", b.scope(), (*b.shape[:place], target.extent, *b.shape[place:])
+        )
+        for b in buffers
+    ]
+    first, rf_block = _partial_block(state, realize, loops, target, others, reducer, partial, place)
+    second, wb_block = _final_block(state, realize, loops, target, reducer, partial, place)
+    top = loops[0]
+    scope = state.scope(top)
+    state = state.replace(top, SeqStmt((first, second)), [(block, wb_block)])
+    for b in partial:
+        state = add_allocation(state, scope, b)
+    return state, state.now(rf_block)
+
+
+def _at(indices: Any, place: int, index: PrimExpr) -> tuple[PrimExpr, ...]:
+    return (*indices[:place], index, *indices[place:])
+
+
+def _partial_block(
+    state: State,
+    realize: BlockRealize,
+    loops: list[For],
+    target: For,
+    others: list[For],
+    reducer: Reducer,
+    partial: list[Buffer],
+    place: int,
+) -> tuple[Stmt, Block]:
+    block = realize.block
+    rf = Var(f"v{target.loop_var.name}", target.loop_var.dtype)
+    to_axes: dict[Any, PrimExpr] = {target.loop_var: rf + target.min}
+    axes = [a for a in block.iter_vars if a.is_spatial]
+    bound = [v for a, v in zip(block.iter_vars, realize.iter_values) if a.is_spatial]
+    zero = const(0, rf.dtype)
+    axes.append(IterVar(Range.from_min_extent(zero, target.extent), rf))
+    bound.append(target.loop_var - target.min)
+    for f in others:
+        var = Var(f"v{f.loop_var.name}", f.loop_var.dtype)
+        axes.append(IterVar(Range.from_min_extent(f.min, f.extent), var, "reduce"))
+        bound.append(f.loop_var)
+        to_axes[f.loop_var] = var
+    reduced = {
+        a.var: cast(a.var.dtype, substitute(v, to_axes))
+        for a, v in zip(block.iter_vars, realize.iter_values)
+        if a.is_reduce
+    }
+    around = state.loops_above(realize)
+    outside = _beyond(state, realize, around, "reduce", to_axes)
+    updates = [substitute(u, reduced) for u in reducer.updates]
+    places = [(p, _at(i, place, rf)) for p, (_, i) in zip(partial, reducer.buffers)]
+    old = tuple(BufferLoad(b, i) for b, i in places)
+    values = reducer.combine(old, tuple(updates))
+    if outside is not None:
+        values = tuple(if_then_else(outside, v, o) for v, o in zip(values, old))
+    init = SeqStmt(tuple(BufferStore(b, v, i) for (b, i), v in zip(places, reducer.identity)))
+    rf_block = Block(
+        tuple(axes),
+        (),
+        (),
+        f"{block.name_hint}_rf",
+        simultaneous(places, values),
+        init.seq[0] if len(init.seq) == 1 else init,
+        annotations=block.annotations,
+    )
+    rf_block = _fresh_axes(with_regions(state, rf_block))
+    condition = _beyond(state, realize, around, "spatial", {})
+    body: Stmt = BlockRealize(
+        tuple(bound), const(True) if condition is None else condition, rf_block
+    )
+    for f in reversed(loops):
+        body = f.replace(body=body)
+    return body, rf_block
+
+
+def _fresh_axes(block: Block) -> Block:
+    """The block over new axis variables: another block goes on with the old ones."""
+    return substitute(block, {a.var: Var(a.var.name, a.var.dtype) for a in block.iter_vars})
+
+
+def _final_block(
+    state: State,
+    realize: BlockRealize,
+    loops: list[For],
+    target: For,
+    reducer: Reducer,
+    partial: list[Buffer],
+    place: int,
+) -> tuple[Stmt, Block]:
+    block = realize.block
+    kept = [f for f in loops if "spatial" in loop_uses(realize, f.loop_var)]
+    new: dict[Any, Any] = {
+        f.loop_var: Var(f.loop_var.name, f.loop_var.dtype) for f in (*kept, target)
+    }
+    rf = Var(f"v{target.loop_var.name}", target.loop_var.dtype)
+    axes = [a for a in block.iter_vars if a.is_spatial]
+    bound = [
+        substitute(v, new) for a, v in zip(block.iter_vars, realize.iter_values) if a.is_spatial
+    ]
+    zero = const(0, rf.dtype)
+    axes.append(IterVar(Range.from_min_extent(zero, target.extent), rf, "reduce"))
+    bound.append(new[target.loop_var])
+    places = list(reducer.buffers)
+    old = tuple(BufferLoad(b, i) for b, i in places)
+    step = tuple(BufferLoad(p, _at(i, place, rf)) for p, (_, i) in zip(partial, places))
+    body = simultaneous(places, reducer.combine(old, step))
+    # An init that names a reduce axis means its first value.
+    starts: dict[Any, PrimExpr] = {a.var: a.range.min for a in block.iter_vars if a.is_reduce}
+    init = None if block.init is None else substitute(block.init, starts)
+    wb_block = block.replace(iter_vars=tuple(axes), body=body, init=init)
+    wb_block = with_regions(state, wb_block)
+    condition = _beyond(state, realize, state.loops_above(realize), "spatial", new)
+    nest: Stmt = BlockRealize(
+        tuple(bound), const(True) if condition is None else condition, wb_block
+    )
+    low = const(0, target.loop_var.dtype)
+    nest = For(new[target.loop_var], low, target.extent, ForKind.SERIAL, nest)
+    for f in reversed(kept):
+        low, extent = substitute(f.min, new), substitute(f.extent, new)
+        nest = For(new[f.loop_var], low, extent, ForKind.SERIAL, nest)
+    return nest, wb_block

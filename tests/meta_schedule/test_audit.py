@@ -1,0 +1,94 @@
+"""What users pass that is wrong, or right in TVM's other spelling: found by walking through the
+names and arguments one by one.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+import relaxvm as tvm
+from relaxvm import meta_schedule as ms
+from relaxvm import relax
+from relaxvm.script import tir as T
+from relaxvm.tir import ScheduleError
+
+TARGET = "llvm --num-cores=1"
+
+
+@T.prim_func
+def shifted(A: T.Buffer((7, 13), "float32"), B: T.Buffer((7, 13), "float32")):
+    for i, j in T.grid(7, 13):
+        with T.block("B"):
+            vi, vj = T.axis.remap("SS", [i, j])
+            B[vi, vj] = A[vi, vj] + T.float32(3)
+
+
+@T.prim_func
+def one_number(A: T.Buffer((), "float64"), B: T.Buffer((), "float64")):
+    with T.block("B"):
+        B[()] = A[()] + T.float64(1)
+
+
+@T.prim_func
+def nothing():
+    T.evaluate(0)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("builder", 3), ("runner", 3), ("cost_model", 3), ("measure_callbacks", 3),
+        ("measure_callbacks", [3]), ("task_scheduler", 3), ("strategy", 3), ("space", 3),
+        ("special_space", 3), ("num_tuning_cores", None),
+        ("seed", -3), ("seed", "a"), ("listener", 3), ("config", 3),
+    ],
+)  # fmt: skip
+def test_a_part_of_no_kind_is_refused_by_its_name(part, value, tmp_path):
+    options = {"work_dir": tmp_path, "max_trials_global": 1, "listener": False, part: value}
+    with pytest.raises(ScheduleError, match=f"wanted .*got {value!r}|{part}.*wanted"):
+        ms.tune_tir(shifted, TARGET, **options)
+    assert not list(tmp_path.glob("*record*"))
+
+
+@pytest.mark.parametrize("option", [{"num_threads": 0}, {"confidence": "a"}, {"seed": -1}])
+def test_numbers_out_of_range_are_refused(option):
+    (name,) = option
+    with pytest.raises(ScheduleError, match=f"{name.replace('num_', '')}.*wanted|wanted a {name}"):
+        tvm.tune(shifted, 5, max_trials=1, **option)
+
+
+def test_tune_tir_by_position_in_both_spellings(tmp_path):
+    newer = ms.tune_tir(shifted, TARGET, str(tmp_path / "newer"), 1, listener=False)
+    config = ms.TuneConfig(max_trials_global=1, num_trials_per_iter=1)
+    older = ms.tune_tir(shifted, TARGET, config, str(tmp_path / "older"), listener=False)
+    assert "main" in newer.mod
+    assert "main" in older.mod
+    assert {p.name for p in tmp_path.iterdir()} == {"newer", "older"}
+    with pytest.raises(ScheduleError, match="work_dir: wanted a folder, got 4"):
+        ms.tune_tir(shifted, TARGET, config, 4)
+
+
+def test_a_kernel_whose_one_block_is_the_whole(tmp_path):
+    tuned = ms.tune_tir(one_number, TARGET, tmp_path, 1, listener=False)
+    assert tuned.trace is not None
+
+
+def test_a_kernel_without_arguments():
+    tuned = ms.tune_tir(nothing, TARGET, max_trials_global=1, listener=False)
+    assert "main" in tuned.mod
+
+
+def test_what_is_no_database_is_refused():
+    x = relax.Var("x", relax.TensorStructInfo((3,), "float32"))
+    builder = relax.BlockBuilder()
+    with builder.function("main", [x]):
+        builder.emit_func_output(builder.emit(relax.op.add(x, x)))
+    with pytest.raises(ScheduleError, match="wanted a Database, got 'folder'; JSONDatabase"):
+        ms.relax_integration.compile_relax("folder", builder.get(), TARGET)
+    union = ms.database.UnionDatabase(ms.database.MemoryDatabase())
+    with pytest.raises(ScheduleError, match="UnionDatabase takes no records"):
+        union.commit_tuning_record(None)
+    workload = union.databases[0].commit_workload(tvm.IRModule({"main": shifted}))
+    trace = tvm.tir.Schedule(shifted).trace
+    assert ms.database.TuningRecord(trace, workload, [0.1]).is_valid()
+    assert not ms.database.TuningRecord(trace, workload, None).is_valid()
