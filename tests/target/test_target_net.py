@@ -39,10 +39,10 @@ spec = importlib.util.spec_from_file_location("passes", {path!r})
 passes = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(passes)
 work = passes.work
-def faulty(binding, request):
+def faulty(binding, request, alone):
     recipe = passes.Recipe(*request["recipe"])
     {fault}
-    return work(binding, request)
+    return work(binding, request, alone)
 passes.work = faulty
 passes.serve()
 """

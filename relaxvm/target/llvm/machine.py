@@ -26,6 +26,10 @@ _USUAL_LINES, _MOST_LINES = 20_000, 40_000
 _VECTORS_PER_SCALAR = 16
 # More than moving memory and finding the places for it.
 _COMPUTES = re.compile(r" = (?!load |getelementptr |phi |[\w ]+ i64 )")
+# What a loop of scalars would end in.
+_SCALAR_STORE = re.compile(r"^  store (?!<|ptr )", re.M)
+# For kernels without such loops, written out to so many stores that unrolling gives no more.
+_VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
 # No passes at all.
 _PLAIN = Recipe(0, False, False, 0)
 
@@ -153,6 +157,9 @@ def compile_text(
     recipes = _recipes(machine.opt_level, text.count("\n"))
     if _stores_vectors(text):
         recipes = list(dict.fromkeys(recipe._replace(slp=False) for recipe in recipes))
+    many = text.count("store <") >= _MANY_VECTORS
+    if many and machine.opt_level == 2 and not _SCALAR_STORE.search(text):
+        recipes = [_VECTORS, *recipes]
     return _compiled(text, machine, recipes, wanted, straight, name)
 
 

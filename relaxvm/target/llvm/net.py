@@ -188,7 +188,7 @@ def _reason(returncode: int | None) -> str:
 # One thread asks at a time.
 _lock = lock()
 _worker: Worker | None = None
-_here = False
+_here = _alone = False
 # Whether a worker that was only expected to be needed was not: then so is the next.
 _in_vain = False
 
@@ -199,9 +199,9 @@ def has_worker() -> bool:
 
 
 def in_this_process() -> None:
-    """Let LLVM run in this process from now on: it is one that nobody would miss."""
-    global _here
-    _here = True
+    """Let LLVM run in this process from now on: it is one of ours, that nobody would miss."""
+    global _here, _alone
+    _here = _alone = True
 
 
 @contextlib.contextmanager
@@ -302,7 +302,7 @@ def llvm_answer(request: dict[str, Any], here: Callable[[], Any] | None) -> tupl
             return (*parts, worker.noise())
         if here is None:
             raise OSError("no process can be started")
-        return (*work(here(), request), "")
+        return (*work(here(), request, _alone), "")
 
 
 def compile_safely(
