@@ -22,12 +22,14 @@ import relaxvm
 from relaxvm import relax, te, tir
 from relaxvm.base import CodegenError
 from relaxvm.ir import IRModule, PassContext, Var, const
-from relaxvm.target import build, compile_kernels
+from relaxvm.runtime import Module
+from relaxvm.target import build, compile_kernels, cpu_model
 from relaxvm.target.llvm import build as build_file
 from relaxvm.target.llvm import machine, net, passes, units
 from relaxvm.target.llvm.build import machine_of
 from relaxvm.target.llvm.machine import compile_text, host_machine
 from relaxvm.tir import BufferStore, For, PrimFunc, decl_buffer, seq
+from relaxvm.tir.schedule.plans import DefaultSchedule
 
 TEXT = "define i32 @f(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}\n"
 
@@ -311,6 +313,44 @@ def test_where_no_folder_can_be_written_the_warning_says_so(faulty, monkeypatch,
     monkeypatch.setattr(net.tempfile, "gettempdir", lambda: str(nowhere))
     with pytest.warns(RuntimeWarning, match="no folder"):
         run(compile_kernels(many(1)).section, "scale0", 0)
+
+
+# -- what is spared --------------------------------------------------------------------------------
+
+
+def product(size):
+    a, b = (te.placeholder((size, size), "float32", name) for name in "ab")
+    k = te.reduce_axis((0, size), "k")
+    return a, b, te.compute((size, size), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), "c")
+
+
+def scaled(size):
+    a = te.placeholder((size, size), "float32", "a")
+    return a, te.compute((size, size), lambda i, j: a[i, j] * 2.0, "c")
+
+
+@pytest.mark.parametrize(("formula", "spared"), [(product, True), (scaled, False)])
+def test_only_kernels_of_vectors_that_are_written_out_leave_loops_to_nobody(
+    cache, monkeypatch, formula, spared
+):
+    ladders = []
+
+    def noted(request, recipes, *rest):
+        ladders.append(recipes)
+        return net.compile_safely(request, recipes, *rest)
+
+    monkeypatch.setattr(machine, "compile_safely", noted)
+    *inputs, out = formula(96)
+    mod = IRModule({"main": te.create_prim_func([*inputs, out])})
+    mod = DefaultSchedule(cpu=cpu_model("llvm -mcpu=x86-64-v4"))(mod)
+    section = compile_kernels(mod).section
+    assert (ladders[0][0] == machine._VECTORS) is spared
+    rng = np.random.default_rng(0)
+    arrays = [rng.random((96, 96), "float32") for _ in inputs]
+    got = np.zeros((96, 96), "float32")
+    Module(section)["main"](*arrays, got)
+    want = arrays[0] @ arrays[1] if spared else arrays[0] * 2
+    np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
 # -- processes of every kind -----------------------------------------------------------------------
