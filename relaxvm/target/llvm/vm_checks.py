@@ -57,7 +57,6 @@ def _heap(body: Body, k: int) -> Heap:
     value = body.operand(k)
     if not isinstance(value, Heap):
         body.leave("the shape heap is not known")
-    assert isinstance(value, Heap)
     return value
 
 

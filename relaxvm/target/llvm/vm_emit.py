@@ -95,6 +95,12 @@ class Pieces:
         """Call a C function of the context."""
         return self.text.call(self.word(f"py:{name}"), *args, of=C_FUNCTIONS[name])
 
+    def go_if(self, condition: llvm.Operand, label: str) -> None:
+        """Go to `label` where `condition` (i1) holds."""
+        on = self.text.label("on")
+        self.text.branch(condition, label, on)
+        self.text.start(on)
+
     def count(self, pointer: llvm.Value) -> None:
         """A reference more."""
         self.call("Py_IncRef", pointer)

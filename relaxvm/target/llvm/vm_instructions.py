@@ -140,10 +140,8 @@ def _direct(body: Body, callee: int, objects: list[llvm.Value], tail: bool) -> l
         body.fail_if_null(result)
         return result
     # The caller of a tail call is not named in errors: its frame is the callee's.
-    none, fine = text.op("icmp eq", result, None), text.label("fine")
     body.exits.append((None, text.block))
-    text.branch(none, "exit", fine)
-    text.start(fine)
+    body.go_if(text.op("icmp eq", result, None), "exit")
     return result
 
 
@@ -186,7 +184,6 @@ def _return(body: Body) -> None:
     body.fresh = body.fresh and _is_own(value)
     place = body.ops[body.pc].args[0]
     if isinstance(value, Tensor) and value.region.result and value.box is None:
-        theirs, own = text.label("theirs"), text.label("own")
         use = value.region.result
         assert isinstance(body.info.ret, TensorInfo)
         info = body.info.ret.shape
@@ -194,13 +191,11 @@ def _return(body: Body) -> None:
             if info is None or type(info[axis]) is not int:
                 same = _same(body, use, axis, size)
                 use = text.op("and", use, same)
-        text.branch(use, theirs, own)
-        text.start(theirs)
-        out = body.field(OUT, 24)
-        body.count(out)
-        body.exits.append((out, text.block))
-        text.jump("exit")
-        text.start(own)
+        with text.if_(use):
+            out = body.field(OUT, 24)
+            body.count(out)
+            body.exits.append((out, text.block))
+            text.jump("exit")
     result = body.boxed(value, place if place < body.registers else None)
     body.count(result)
     body.exits.append((result, text.block))
