@@ -18,6 +18,7 @@ from .expr import ExprEmitter
 from .text import scalar_type
 from .vm_body import Body
 from .vm_values import Boolean, Integer, Obj, Real, Size, Tensor
+from .wrapper import overlap
 
 _MAX_PAIRS = 64
 _INT64 = DataType("int64")
@@ -183,15 +184,12 @@ def _check_overlaps(body: Body, params: Any, tensors: dict[int, Tensor]) -> None
         body.leave("the kernel has very many arguments of unknown memory")
     ranges: dict[int, _Range] = {}
     for one, other in pairs:
-        low, high, some = _range(body, one, ranges)
-        low2, high2, some2 = _range(body, other, ranges)
-        text = body.text
-        before = text.op("icmp ult", low, high2)
-        after = text.op("icmp ult", low2, high)
-        bad = text.op("and", before, after)
+        *range1, some = _range(body, one, ranges)
+        *range2, some2 = _range(body, other, ranges)
+        bad = overlap(body.text, range1, range2)
         for filled in (some, some2):
             if filled != "true":
-                bad = text.op("and", bad, filled)
+                bad = body.text.op("and", bad, filled)
         body.guard(bad)
 
 
@@ -217,18 +215,13 @@ def _range(body: Body, tensor: Tensor, ranges: dict[int, _Range]) -> _Range:
         text = body.text
         low = text.cast("ptrtoint", body.load(tensor.data), "i64")
         assert tensor.dtype is not None
-        size = _bytes(body, tensor)
+        size = _times(body, (*tensor.dims, tensor.dtype.itemsize))
         high = text.op("add", low, size)
         some = llvm.constant(True, "i1")
         if not isinstance(size, int) or not size:
             some = text.op("icmp ne", llvm.constant(size, "i64"), 0)
         span = ranges[id(tensor)] = (low, high, some)
     return span
-
-
-def _bytes(body: Body, tensor: Tensor) -> Size:
-    assert tensor.dtype is not None
-    return _times(body, (*tensor.dims, tensor.dtype.itemsize))
 
 
 def _times(body: Body, sizes: tuple[Size, ...]) -> Size:
