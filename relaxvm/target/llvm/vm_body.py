@@ -483,6 +483,18 @@ class Body(Exits):
         self.refine(self.ops[self.pc].args[k], Integer(value.box, number))
         return number
 
+    def boolean(self, k: int) -> llvm.Value:
+        """Argument `k` as a bool (i1)."""
+        value = self.operand(k)
+        if isinstance(value, Boolean):
+            return value.value
+        if not isinstance(value, Obj):
+            self.leave("it is no bool")
+        yes, known = self.truth_of(self.boxed(value, None))
+        self.guard(self.not_(known))
+        self.refine(self.ops[self.pc].args[k], Boolean(value.box, yes))
+        return yes
+
     def long_of(self, item: llvm.Value) -> llvm.Value:
         """The value of an object that has to be an int of 64 bits."""
         text = self.text

@@ -219,15 +219,7 @@ def check_prim_value_info(body: Body) -> None:
     _, dtype, _ = body.static()
     value = body.operand(0)
     if dtype.is_bool:
-        if isinstance(value, Boolean):
-            return
-        if not isinstance(value, Obj):
-            body.leave("a bool is wanted")
-        box = body.boxed(value, None)
-        yes = body.text.op("icmp eq", box, body.word("obj:True"))
-        no = body.text.op("icmp eq", box, body.word("obj:False"))
-        body.guard(body.not_(body.text.op("or", yes, no)))
-        body.refine(body.ops[body.pc].args[0], Boolean(value.box, yes))
+        body.boolean(0)
     elif dtype.is_int:
         if isinstance(value, Boolean):
             body.leave("an int is wanted")

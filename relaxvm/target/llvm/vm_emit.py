@@ -113,6 +113,12 @@ class Pieces:
         """i1: whether an object has one reference."""
         return self.text.op("icmp eq", self.field(pointer, abi.OB_REFCNT, "i32", 4), 1)
 
+    def truth_of(self, pointer: llvm.Value) -> tuple[llvm.Value, llvm.Value]:
+        """i1: whether an object is True, and whether it is a bool."""
+        yes = self.text.op("icmp eq", pointer, self.word("obj:True"))
+        no = self.text.op("icmp eq", pointer, self.word("obj:False"))
+        return yes, self.text.op("or", yes, no)
+
     def is_kind(self, pointer: llvm.Value, name: str) -> llvm.Value:
         """i1: whether an object is exactly of a type of the context."""
         kind = self.field(pointer, abi.OB_TYPE)

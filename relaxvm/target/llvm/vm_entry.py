@@ -311,9 +311,7 @@ class _Entry(Pieces):
             for i, field in enumerate(info.fields):
                 self._plain(field, self.field(value, abi.TUPLE_ITEMS + 8 * i), level + 1)
         elif kind is PrimInfo and info.dtype.is_bool:
-            yes = text.op("icmp eq", value, self.word("obj:True"))
-            no = text.op("icmp eq", value, self.word("obj:False"))
-            self.slow_unless(text.op("or", yes, no))
+            self.slow_unless(self.truth_of(value)[1])
         elif kind is PrimInfo and info.dtype.is_int:
             self._int(info.dtype, value)
         elif kind is PrimInfo and info.dtype.is_float:

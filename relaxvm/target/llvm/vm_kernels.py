@@ -17,7 +17,7 @@ from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
 from .text import scalar_type
 from .vm_body import Body
-from .vm_values import Boolean, Integer, Obj, Real, Size, Tensor
+from .vm_values import Integer, Obj, Real, Size, Tensor
 from .wrapper import overlap
 
 _MAX_PAIRS = 64
@@ -69,25 +69,17 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
 
 
 def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
-    dtype, text = param.dtype, body.text
-    value = body.operand(i)
+    dtype = param.dtype
     if dtype.is_bool:
-        if isinstance(value, Obj):
-            box = body.boxed(value, None)
-            yes = text.op("icmp eq", box, body.word("obj:True"))
-            no = text.op("icmp eq", box, body.word("obj:False"))
-            body.guard(body.not_(text.op("or", yes, no)))
-            value = Boolean(value.box, yes)
-        if not isinstance(value, Boolean):
-            body.leave("a scalar argument of the kernel is no bool")
-        g.env[param.var] = value.value
+        g.env[param.var] = body.boolean(i)
     elif dtype.is_float:
-        g.env[param.var] = g.cast(DataType("float64"), dtype, _double(body, i, value))
+        g.env[param.var] = g.cast(DataType("float64"), dtype, _double(body, i))
     else:
-        _int_scalar(body, g, i, param, value)
+        _int_scalar(body, g, i, param)
 
 
-def _double(body: Body, i: int, value: Any) -> llvm.Value:
+def _double(body: Body, i: int) -> llvm.Value:
+    value = body.operand(i)
     if isinstance(value, Real):
         return value.value
     if isinstance(value, Integer):
@@ -101,7 +93,7 @@ def _double(body: Body, i: int, value: Any) -> llvm.Value:
     return number
 
 
-def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any, value: Any) -> None:
+def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
     dtype = param.dtype
     number = body.integer(i)
     if dtype.bits < 64 or dtype.kind != "int":
