@@ -20,7 +20,6 @@ from .vm_values import (
     Real,
     Shape,
     Size,
-    Tensor,
     TupleOf,
 )
 
@@ -94,25 +93,25 @@ def match_shape(body: Body) -> None:
     static = body.static()
     flat = static[3:]
     pairs = tuple(zip(flat[::2], flat[1::2]))
-    value = body.operand(0)
-    if isinstance(value, Shape):
-        dims = value.dims
-        if len(dims) != len(pairs):
-            body.leave("the shape has another length")
-    else:
-        tensor = body.tensor(0, None, len(pairs))
-        assert tensor is not None
-        dims = tensor.dims
+    value: Any = body.operand(0)
+    if not isinstance(value, Shape):
+        value = body.tensor(0, None, len(pairs))
+    elif len(value.dims) != len(pairs):
+        body.leave("the shape has another length")
     heap = None
     if any(code in (_STORE, _LOAD) for code, _ in pairs):
         heap = _heap(body, 1)
     # All comparisons with constants first: a heap is not changed by a match that fails.
-    for (code, wanted), size in zip(pairs, dims):
+    for (code, wanted), size in zip(pairs, value.dims):
         if code == _IMM:
             body.guard(differ(body, size, wanted))
-    _learn_sizes(body, dims, pairs)
-    dims = _sizes_now(body, 0, dims)
-    for axis, ((code, wanted), size) in enumerate(zip(pairs, dims)):
+    # From here on those sizes are constants.
+    known = value.copied()
+    known.dims = tuple(
+        wanted if code == _IMM else size for (code, wanted), size in zip(pairs, value.dims)
+    )
+    body.refine(body.ops[body.pc].args[0], known)
+    for axis, ((code, wanted), size) in enumerate(zip(pairs, known.dims)):
         if code == _STORE:
             assert heap is not None
             _store(body, heap, wanted, size, axis)
@@ -128,23 +127,6 @@ def _negative(body: Body, size: Size) -> bool | llvm.Value:
     if isinstance(size, int):
         return size < 0
     return body.text.op("icmp slt", size, 0)
-
-
-def _learn_sizes(body: Body, dims: tuple[Size, ...], pairs: tuple[Any, ...]) -> None:
-    """The register's sizes are the constants that they have been compared with."""
-    value = body.operand(0)
-    if not isinstance(value, (Tensor, Shape)):
-        return
-    known = value.copied()
-    known.dims = tuple(
-        wanted if code == _IMM else size for size, (code, wanted) in zip(dims, pairs)
-    )
-    body.refine(body.ops[body.pc].args[0], known)
-
-
-def _sizes_now(body: Body, k: int, otherwise: tuple[Size, ...]) -> tuple[Size, ...]:
-    value = body.operand(k)
-    return value.dims if isinstance(value, (Tensor, Shape)) else otherwise
 
 
 def match_prim_value(body: Body) -> None:
@@ -164,15 +146,11 @@ def match_prim_value(body: Body) -> None:
 def make_shape(body: Body) -> None:
     flat = body.static()[1:]
     heap = _heap(body, 0)
-    dims: list[Size] = []
-    for code, value in zip(flat[::2], flat[1::2]):
-        if code:
-            dims.append(_slot(body, heap, value))
-        else:
-            dims.append(value)
+    pairs = zip(flat[::2], flat[1::2])
+    dims = tuple([_slot(body, heap, value) if code else value for code, value in pairs])
     if len(dims) > 64:
         body.leave("the shape is long")
-    body.set(Shape(dims=tuple(dims)))
+    body.set(Shape(dims=dims))
 
 
 def make_prim_value(body: Body) -> None:

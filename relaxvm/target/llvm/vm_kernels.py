@@ -17,6 +17,7 @@ from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
 from .text import scalar_type
 from .vm_body import Body
+from .vm_checks import differ
 from .vm_values import Integer, Obj, Real, Size, Tensor
 from .wrapper import overlap
 
@@ -114,10 +115,7 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
     for i, tensor in tensors.items():
         for e, size in zip(signature.params[i].buffer.shape, tensor.dims):
             if isinstance(e, IntImm):
-                if isinstance(size, int):
-                    body.guard(size != e.value)
-                else:
-                    body.guard(body.text.op("icmp ne", size, e.value))
+                body.guard(differ(body, size, e.value))
             elif isinstance(e, Var) and e not in g.env:
                 _bind(body, g, signature, e, size)
             else:
