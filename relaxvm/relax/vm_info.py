@@ -9,34 +9,15 @@ from typing import Any
 
 from ..base import CodegenError, DataType, NameSupply
 from ..ir import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
-    Add,
-    And,
     Call,
     Cast,
-    FloorDiv,
-    FloorMod,
     IntImm,
     Let,
-    Max,
-    Min,
-    Mul,
-    Not,
-    Or,
     PrimExpr,
-    Select,
-    Sub,
     Var,
     post_order,
     substitute,
 )
-from ..ir import Div as TruncDiv
-from ..ir import Mod as TruncMod
 from ..runtime import (
     FuncInfo,
     Info,
@@ -48,6 +29,7 @@ from ..runtime import (
     TupleInfo,
 )
 from ..runtime.dims import MAX_LENGTH, Dim
+from ..tir import dim_operator
 from .struct_info import (
     FuncStructInfo,
     PrimStructInfo,
@@ -60,38 +42,6 @@ from .struct_info import (
 
 Program = tuple[Any, ...]
 
-_OPERATORS: dict[type, str] = {
-    Add: "+",
-    Sub: "-",
-    Mul: "*",
-    FloorDiv: "//",
-    FloorMod: "%",
-    TruncDiv: "truncdiv",
-    TruncMod: "truncmod",
-    Min: "min",
-    Max: "max",
-    EQ: "==",
-    NE: "!=",
-    LT: "<",
-    LE: "<=",
-    GT: ">",
-    GE: ">=",
-    And: "and",
-    Or: "or",
-    Not: "not",
-    Select: "select",
-}
-_INTRINSICS = {
-    "tir.truncdiv": "truncdiv",
-    "tir.truncmod": "truncmod",
-    "tir.bitwise_and": "bitand",
-    "tir.bitwise_or": "bitor",
-    "tir.bitwise_xor": "bitxor",
-    "tir.shift_left": "shl",
-    "tir.shift_right": "shr",
-    "tir.fabs": "abs",
-    "tir.if_then_else": "select",
-}
 _MAY_LEAVE_RANGE = {"+", "-", "*", "shl", "abs", "//", "truncdiv"}
 
 
@@ -130,14 +80,12 @@ def combine(expr: PrimExpr, operands: Sequence[Program]) -> Program:
         raise _no_operation(expr)
     if kind is Cast:
         return _cast(expr, flat)
-    operator = _OPERATORS.get(kind)
-    if operator is None and isinstance(expr, Call):
-        name = getattr(expr.op, "name", "")
-        if name == "tir.likely":
-            return flat
-        if name == "tir.bitwise_not":
-            return _wrapped((*flat, -1, "bitxor"), expr.dtype)
-        operator = _INTRINSICS.get(name)
+    name = getattr(expr.op, "name", "") if isinstance(expr, Call) else ""
+    if name == "tir.likely":
+        return flat
+    if name == "tir.bitwise_not":
+        return _wrapped((*flat, -1, "bitxor"), expr.dtype)
+    operator = dim_operator(expr)
     if operator is None:
         raise _no_operation(expr)
     program = (*flat, operator)

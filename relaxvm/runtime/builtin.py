@@ -657,7 +657,7 @@ class Builtins:
     ATTENTION_KV_CACHE_UPDATE = _grows(kv_cache.update, "any any")
     ATTENTION_KV_CACHE_WINDOW_OVERRIDE = _grows(kv_cache.override_window, "any any any")
     ATTENTION_KV_CACHE_WINDOW_OVERRIDE_WITH_SINKS = _grows(
-        kv_cache.override_window_with_sinks, "any any any any"
+        kv_cache.override_window, "any any any any"
     )
     ATTENTION_KV_CACHE_POPN = Builtin(kv_cache.popn, "any any")
     ATTENTION_KV_CACHE_CLEAR = Builtin(kv_cache.clear, "any")

@@ -19,7 +19,7 @@ from ..base import DataType, LoadError, to_numpy_dtype
 from . import result_memory
 from .builtin import VMClosure
 from .check import as_condition
-from .compiled_code import INTERPRETER, MODES, CompiledCode, CompiledInfo
+from .compiled_code import MODES, CompiledCode, CompiledInfo
 from .compiled_frame import EXTRA, FrameLayout, NativeFrame, layout_plain
 from .compiled_state import rebuild
 from .device import cpu
@@ -101,20 +101,15 @@ class CompiledFunction:
 
     @property
     def explanation(self) -> list[tuple[int, str, str, str]]:
-        """For each instruction: its number, its text, "native", "python" or "interpreter" for
-        where it runs, and why not natively.
+        """For each instruction of one that is compiled: its number, its text, "native", "python" or
+        "interpreter" for where it runs, and why not natively.
         """
-        linked = self._linked
-        lines = []
-        for pc in range(len(linked.ops)):
-            mode, reason = (
-                (INTERPRETER, self.reason) if self._info is None else self._info.steps[pc]
-            )
-            text = instruction_line(linked.program, linked.info, pc)
-            if self.call is None:
-                mode, reason = INTERPRETER, self.reason
-            lines.append((pc, text, MODES[mode], reason))
-        return lines
+        assert self._info is not None
+        program, info = self._linked.program, self._linked.info
+        return [
+            (pc, instruction_line(program, info, pc), MODES[mode], reason)
+            for pc, (mode, reason) in enumerate(self._info.steps)
+        ]
 
 
 def link_compiled(

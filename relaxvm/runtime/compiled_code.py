@@ -47,14 +47,10 @@ class CompiledInfo(Plain, form="list"):
     steps: tuple[tuple[int, str], ...]
 
     def __post_init__(self) -> None:
-        if type(self.name) is not str or type(self.reason) is not str:
-            raise VerifyError("compiled function: wanted texts as name and reason")
-        if type(self.symbol) is not str or (self.symbol and not _SYMBOL.fullmatch(self.symbol)):
+        if self.symbol and not _SYMBOL.fullmatch(self.symbol):
             raise VerifyError(f"compiled function {self.name[:80]!r}: symbol is not a symbol")
-        for step in self.steps:
-            fine = type(step) is tuple and len(step) == 2 and type(step[0]) is int
-            if not fine or not 0 <= step[0] < len(MODES) or type(step[1]) is not str:
-                raise VerifyError(f"compiled function {self.name[:80]!r}: a step is damaged")
+        if not all(0 <= mode < len(MODES) for mode, _ in self.steps):
+            raise VerifyError(f"compiled function {self.name[:80]!r}: a step is damaged")
 
 
 @dataclass(frozen=True)
@@ -73,9 +69,8 @@ class CompiledCode(Plain):
     def __post_init__(self) -> None:
         if len(self.words) > _MAX_WORDS or len(self.sites) > _MAX_SITES:
             raise VerifyError("compiled functions: too many words or sites")
-        for word in self.words:
-            if type(word) is not str or not _WORD.fullmatch(word):
-                raise VerifyError("compiled functions: a word's name is damaged")
+        if not all(map(_WORD.fullmatch, self.words)):
+            raise VerifyError("compiled functions: a word's name is damaged")
         if len(set(self.words)) != len(self.words):
             raise VerifyError("compiled functions: two words have the same name")
         for site in self.sites:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from ..base import VerifyError, VMTypeError, VMValueError
 
 Scalar = int | float | bool
 Dim = int | tuple[int | float | str, ...]
+_T = TypeVar("_T")
 
 
 class Symbols(Protocol):
@@ -202,25 +203,42 @@ def _apply(name: str, stack: list[Any]) -> Any:
     return result
 
 
+def fold(
+    dim: Dim,
+    number: Callable[[Scalar], _T],
+    symbol: Callable[[str], _T],
+    apply: Callable[[str, list[_T]], _T],
+) -> _T:
+    """What `dim` means elsewhere, by the meanings of its numbers, of its symbols and of an operator
+    on what its operands mean.
+    """
+    stack: list[_T] = []
+    for item in dim if isinstance(dim, tuple) else (dim,):
+        if not isinstance(item, str):
+            stack.append(number(item))
+        elif item[0] == "$":
+            stack.append(symbol(item[1:]))
+        else:
+            start = len(stack) - _OPERATORS[item][0]
+            stack[start:] = [apply(item, stack[start:])]
+    return stack[0]
+
+
 def format_dim(dim: Dim) -> str:
     """`dim` as infix text, such as ``2 * n + 1``, with no more brackets than needed."""
     if not isinstance(dim, tuple):
         return str(dim)
-    stack: list[tuple[str, int]] = []
-    for item in dim:
-        if not isinstance(item, str):
-            stack.append((str(item), _ATOM if item >= 0 else 8))
-        elif item[0] == "$":
-            stack.append((item[1:], _ATOM))
-        else:
-            stack.append(_format_operator(item, stack))
-    return stack[0][0]
+    text, _ = fold(
+        dim,
+        lambda value: (str(value), _ATOM if value >= 0 else 8),
+        lambda name: (name, _ATOM),
+        _format_operator,
+    )
+    return text
 
 
-def _format_operator(name: str, stack: list[tuple[str, int]]) -> tuple[str, int]:
+def _format_operator(name: str, operands: list[tuple[str, int]]) -> tuple[str, int]:
     count, _, strength, _ = _OPERATORS[name]
-    operands = stack[-count:]
-    del stack[-count:]
     if strength == 0:
         return f"{name}({', '.join(text for text, _ in operands)})", _ATOM
     if count == 1:

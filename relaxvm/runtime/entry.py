@@ -1,9 +1,9 @@
 """What a function called from Python need not do again where its arguments are as they should be.
 
 The checks that a program begins with say what they demand of the parameters. Arguments that fit
-need no conversion, and the function begins behind these checks; all others take the long way, which
-converts them or says what is wrong. A result that cannot share memory with the program's constants
-is given out as it is.
+are taken as they are, and the function begins behind these checks; all others take the long way,
+which converts them or says what is wrong. A result that cannot share memory with the program's
+constants is given out as it is.
 """
 
 from __future__ import annotations
@@ -11,21 +11,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from numpy import ndarray
+
 from .frame import escapes
 from .link import LinkedFunction
-from .ndarray import NDArray
+from .ndarray import NDArray, wrap_unchecked
 from .ops import OpKind, Step
 from .sinfo import TensorInfo
+from .storage import PLAIN_DTYPES
+
+Ready = Callable[[Sequence[Any]], Sequence[Any] | None]
 
 _GIVING = (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE)
 
 
-def checked_entry(fn: LinkedFunction) -> tuple[Callable[[Sequence[Any]], bool], tuple[Step, ...]]:
-    """What says whether arguments need no conversion and pass the checks that `fn` begins with, and
-    the steps of its first block without these. (It says no if parameters are no tensors.)
+def checked_entry(fn: LinkedFunction) -> tuple[Ready, tuple[Step, ...]]:
+    """What gives arguments as programs see them, if they are NDArrays or numpy arrays without gaps
+    that pass the checks that `fn` begins with, else None; and the steps of its first block without
+    these checks. (It gives None if parameters are no tensors.)
     """
     count, covered = fn.num_inputs, set()
-    only_tensors = all(type(param) is TensorInfo for param in fn.info.params)
     wanted: list[Any] = [(None, -1, None)] * count
     for pc, op in enumerate(fn.ops):
         if op.kind != OpKind.BUILTIN or op.dst < count or op.calls:
@@ -37,25 +42,39 @@ def checked_entry(fn: LinkedFunction) -> tuple[Callable[[Sequence[Any]], bool], 
             if all(old in (None, -1, new) for old, new in zip(known, merged)):
                 wanted[op.args[0]] = tuple(merged)
                 covered.add(pc)
-    demands = tuple(wanted)
+    stored = dict(PLAIN_DTYPES.values())
+    demands = [(i, dtype, stored.get(dtype), *rest) for i, (dtype, *rest) in enumerate(wanted)]
 
-    def fits(args: Sequence[Any]) -> bool:
-        if not only_tensors or len(args) != count:
-            return False
-        for value, (dtype, ndim, shape) in zip(args, demands):
-            if type(value) is not NDArray or (dtype is not None and value.dtype is not dtype):
-                return False
-            array = value.array
+    def ready(args: Sequence[Any]) -> Sequence[Any] | None:
+        if len(args) != count:
+            return None
+        values: Any = args
+        for value, (i, dtype, storage, ndim, shape) in zip(args, demands):
+            if type(value) is NDArray and (value.dtype is dtype or dtype is None):
+                array = value.array
+                if not array.flags.c_contiguous:
+                    return None
+            elif type(value) is ndarray and value.dtype is storage and value.flags.carray:
+                # A view: whoever holds the array may change its shape in place.
+                array = value.view()
+                values = [*args] if values is args else values
+                values[i] = wrap_unchecked(array, dtype)
+            else:
+                return None
             if shape is None:
                 if ndim >= 0 and array.ndim != ndim:
-                    return False
+                    return None
             elif array.shape != shape:
-                return False
-            if not array.flags.c_contiguous:
-                return False
-        return True
+                return None
+        return values
 
-    return fits, fn.steps.block(0, covered)
+    only_tensors = all(type(param) is TensorInfo for param in fn.info.params)
+    return ready if only_tensors else never_ready, fn.steps.block(0, covered)
+
+
+def never_ready(args: Sequence[Any]) -> Sequence[Any] | None:
+    """Stands for what `checked_entry` gives where all arguments take the long way."""
+    return None
 
 
 def result_is_own(fn: LinkedFunction) -> bool:

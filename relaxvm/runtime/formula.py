@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ..base import VMError
-from .dims import Dim, Scalar, evaluate, format_dim, symbols_of
+from .dims import Dim, Scalar, evaluate, fold, format_dim, symbols_of
 
 Atom = tuple[int | float | str, ...]
 Monomial = tuple[Atom, ...]
@@ -43,25 +43,12 @@ class Formula:
         """`dim`, its symbols replaced by what `symbols` says; None if that is unknown or too
         long.
         """
-        if isinstance(dim, int):
-            return cls.of(dim)
-        stack: list[Formula] = []
-        for item in dim:
-            if not isinstance(item, str):
-                if not isinstance(item, int):
-                    return None
-                stack.append(cls.of(item))
-            elif item[0] == "$":
-                known = cls.symbol(item[1:]) if symbols is None else symbols.get(item[1:])
-                if known is None:
-                    return None
-                stack.append(known)
-            else:
-                applied = _apply(item, stack)
-                if applied is None:
-                    return None
-                stack.append(applied)
-        return stack[0]
+        return fold(
+            dim,
+            lambda value: cls.of(value) if isinstance(value, int) else None,
+            cls.symbol if symbols is None else symbols.get,
+            _apply,
+        )
 
     @property
     def constant(self) -> int | None:
@@ -171,10 +158,10 @@ def _order(term: tuple[Monomial, int]) -> tuple[int, str]:
     return (-len(m) if c > 0 or not m else 1, repr(m))
 
 
-def _apply(name: str, stack: list[Formula]) -> Formula | None:
-    count = _COUNTS.get(name, 2)
-    operands = stack[-count:]
-    del stack[-count:]
+def _apply(name: str, known: list[Formula | None]) -> Formula | None:
+    operands = [operand for operand in known if operand is not None]
+    if len(operands) < len(known):
+        return None
     if name == "neg":
         return operands[0].scaled(-1)
     if name in ("+", "-", "*"):
@@ -195,9 +182,6 @@ def _apply(name: str, stack: list[Formula]) -> Formula | None:
             # The program will say so when it runs.
             return None
     return Formula({(tuple(program),): 1}) if len(program) <= _MAX_ITEMS else None
-
-
-_COUNTS = {"not": 1, "neg": 1, "abs": 1, "select": 3}
 
 
 class Peak:

@@ -259,18 +259,11 @@ def update(account: Account | None, cache: object, rows: object) -> KVCache:
 
 
 def override_window(
-    account: Account | None, cache: object, rows: object, max_rows: object
+    account: Account | None, cache: object, rows: object, max_rows: object, sinks: object = 0
 ) -> KVCache:
     """The same cache with `rows` appended, and never more than `max_rows`: the oldest are
-    overwritten.
+    overwritten, but the first `sinks`.
     """
-    return override_window_with_sinks(account, cache, rows, max_rows, 0)
-
-
-def override_window_with_sinks(
-    account: Account | None, cache: object, rows: object, max_rows: object, sinks: object
-) -> KVCache:
-    """As `override_window`; the first `sinks` rows stay."""
     target = _cache(cache, "kv_cache window_override")
     what = target._named("window_override")
     size, kept = integer(max_rows, f"{what}: size"), integer(sinks, f"{what}: sinks")

@@ -21,9 +21,13 @@ from ..base import LimitError, VMTypeError, VMValueError, callees_first
 from .dims import is_symbol
 from .formula import Formula, Peak
 from .limits import Limits
-from .memory_trace import Trace, trace_function
+from .memory_trace import Trace, dims_of, trace_function
 from .program import FunctionInfo, Program
-from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from .sinfo import PrimInfo, TupleInfo
+
+
+def _shown(size: Formula | Peak) -> int | str:
+    return str(size) if size.constant is None else size.constant
 
 
 @dataclass(frozen=True)
@@ -37,8 +41,7 @@ class StoragePlan:
     @property
     def size_bytes(self) -> int | str:
         """A number, or a formula in the symbols as text."""
-        constant = self.size.constant
-        return str(self.size) if constant is None else constant
+        return _shown(self.size)
 
 
 @dataclass(frozen=True)
@@ -63,18 +66,12 @@ class FunctionPlan:
         """The most bytes alive at once: a number, a formula as text, or None if it is not
         known.
         """
-        if self.problem:
-            return None
-        constant = self._peak.constant
-        return str(self._peak) if constant is None else constant
+        return None if self.problem else _shown(self._peak)
 
     @property
     def total(self) -> int | str | None:
         """The sum of all storages, those of callees included; as `peak`."""
-        if self.problem:
-            return None
-        constant = self._total.constant
-        return str(self._total) if constant is None else constant
+        return None if self.problem else _shown(self._total)
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -198,16 +195,8 @@ def _entry_symbols(info: FunctionInfo) -> list[str]:
         param = stack.pop()
         if type(param) is TupleInfo:
             stack.extend(reversed(param.fields))
-        symbols += [name for name in map(is_symbol, _dims_of(param)) if name is not None]
+        symbols += [name for name in map(is_symbol, dims_of(param)) if name is not None]
     return symbols
-
-
-def _dims_of(info: Any) -> tuple[Any, ...]:
-    if type(info) is TensorInfo:
-        return info.shape or ()
-    if type(info) is ShapeInfo:
-        return info.values or ()
-    return (info.value,) if type(info) is PrimInfo and info.value is not None else ()
 
 
 def _values_of(value: Any, info: Any) -> Iterator[tuple[str, int]]:
@@ -219,7 +208,7 @@ def _values_of(value: Any, info: Any) -> Iterator[tuple[str, int]]:
             if isinstance(value, tuple):
                 stack.extend(reversed(list(zip(value, info.fields))))
             continue
-        dims = _dims_of(info)
+        dims = dims_of(info)
         sizes: Any = (value,) if type(info) is PrimInfo else getattr(value, "shape", value)
         if isinstance(sizes, tuple) and len(sizes) == len(dims):
             for dim, size in zip(dims, sizes):

@@ -13,7 +13,7 @@ from ..base import NameSupply
 from .builtin_row import Effect
 from .bytecode import VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .constants import DimProgram
-from .dims import symbols_of
+from .dims import Dim, is_symbol, symbols_of
 from .formula import Formula, Peak
 from .heap import MakeCode, MatchCode
 from .ndarray import NDArray, ShapeTuple
@@ -437,18 +437,11 @@ class _Tracer:
             if type(param) is TupleInfo and value.items is not None:
                 stack.extend(zip(param.fields, value.items))
                 continue
-            wanted: Any = None
-            have: Any = value.dims
-            if type(param) is TensorInfo:
-                wanted = param.shape
-            elif type(param) is ShapeInfo:
-                wanted = param.values
-            elif type(param) is PrimInfo:
-                wanted, have = (param.value,), (value.number,)
-            for dim, size in zip(wanted or (), have or ()):
-                alone = isinstance(dim, tuple) and len(dim) == 1 and isinstance(dim[0], str)
-                if alone and size is not None:
-                    symbols.setdefault(dim[0][1:], size)
+            have = (value.number,) if type(param) is PrimInfo else value.dims
+            for dim, size in zip(dims_of(param), have or ()):
+                name = is_symbol(dim)
+                if name is not None and size is not None:
+                    symbols.setdefault(name, size)
         return symbols
 
     # -- builtins ---------------------------------------------------------------------------------
@@ -632,6 +625,15 @@ _FOLLOW: dict[Effect, Callable[[_Tracer, Sequence[Arg], int], None]] = {
     Effect.COMMON_SHAPE: _Tracer.broadcast_shape,
     Effect.OUTLIVE: _Tracer.grow_cache,
 }
+
+
+def dims_of(info: Any) -> tuple[Dim, ...]:
+    """The dimensions that a struct info says, of a scalar its value."""
+    if type(info) is TensorInfo:
+        return info.shape or ()
+    if type(info) is ShapeInfo:
+        return info.values or ()
+    return (info.value,) if type(info) is PrimInfo and info.value is not None else ()
 
 
 def _product(dims: Sequence[Formula | None]) -> Formula | None:

@@ -40,6 +40,7 @@ _ARCHITECTURES = {
     "i586": "i686",
 }
 _SYSTEMS = {"macosx": "darwin", "macos": "darwin", "win32": "windows"}
+_SYSTEM_NAMES = "linux darwin windows freebsd netbsd openbsd android macosx macos win32".split()
 _PLAIN_CPUS = ("", "generic", "x86-64", "i686", "pentium4", "generic-rv64", "ppc64le")
 # Features that no user writes down, but that every CPU has: where they are listed, all are.
 _WHOLE_LISTS = (("64bit", "cx8", "fxsr"), ("fp-armv8", "neon"))
@@ -105,36 +106,19 @@ def _machine_of(triple: str) -> tuple[str, str]:
     """Architecture and system of a triple such as "x86_64-unknown-linux-gnu"."""
     parts = triple.lower().split("-")
     architecture = _ARCHITECTURES.get(parts[0], parts[0])
-    known = (
-        "linux",
-        "darwin",
-        "windows",
-        "freebsd",
-        "netbsd",
-        "openbsd",
-        "android",
-        "macosx",
-        "macos",
-        "win32",
-    )
     for part in parts[1:]:
-        for name in known:
+        for name in _SYSTEM_NAMES:
             if part.startswith(name):
                 return architecture, _SYSTEMS.get(name, name)
     return architecture, "-".join(parts[1:])
 
 
-def _reject_malformed(code: NativeCode) -> None:
+def _reject_malformed(data: bytes, code: NativeCode) -> None:
     """Raise LoadError for bytes that are plainly no object file for this machine.
 
     LLVM trusts objects; this catches other formats and cut files, not malice (that is what trust is
     for).
     """
-    for data in code.objects:
-        _reject_malformed_object(data, code)
-
-
-def _reject_malformed_object(data: bytes, code: NativeCode) -> None:
     where = f"native code for {code.triple}"
     architecture, system = _machine_of(code.triple)
     if system in ("darwin", "windows"):
@@ -159,13 +143,7 @@ def _reject_malformed_object(data: bytes, code: NativeCode) -> None:
         raise LoadError(f"{where}: the object file is cut short or damaged; rebuild the file")
     for i in range(count):
         section = struct.unpack_from(f"{order}IIQQQQIIQQ", data, table + i * 64)
-        kind, offset, size, link_to, align = (
-            section[1],
-            section[4],
-            section[5],
-            section[6],
-            section[8],
-        )
+        _, kind, _, _, offset, size, link_to, _, align, _ = section
         inside = kind == 8 or offset + size <= len(data)
         if not inside or link_to >= count or align & (align - 1):
             raise LoadError(f"{where}: section {i} of the object file is damaged; rebuild the file")
@@ -257,7 +235,8 @@ def _best_fit(variants: Sequence[NativeCode]) -> NativeCode | None:
 def _link_code(
     infos: Sequence[KernelInfo], code: NativeCode, num_threads: int
 ) -> tuple[dict[str, KernelFunction], LinkedCode]:
-    _reject_malformed(code)
+    for data in code.objects:
+        _reject_malformed(data, code)
     entries = () if code.functions is None else code.functions.symbols
     symbols = [*(info.symbol for info in infos), *entries]
     try:

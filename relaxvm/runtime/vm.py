@@ -19,7 +19,7 @@ from .builtin import VMClosure
 from .compiled import CompiledFunction, link_compiled
 from .device import Device
 from .donation import taken
-from .entry import checked_entry, result_is_own
+from .entry import checked_entry, never_ready, result_is_own
 from .interpreter import VMInstrumentReturnKind as VMInstrumentReturnKind
 from .interpreter import run, run_carefully
 from .kernel import KernelSection
@@ -188,12 +188,14 @@ class VirtualMachine(RelayCalls):
         """
         info, count, max_depth = fn.info, fn.num_inputs, self.limits.max_depth
         converters = self._converters[fn.name] = converters_of(info)
-        fits, begin = checked_entry(fn) if self._interpreted and not donating else (_never, None)
+        quick = self._interpreted and not donating
+        ready, begin = checked_entry(fn) if quick else (never_ready, None)
         own = None if result_is_own(fn) else self._own
 
         def call(*args: Any, **kwargs: Any) -> Any:
-            if not kwargs and fits(args) and not self._careful:
-                value = run(fn, args, max_depth, 0, None, None, begin)
+            plain = None if kwargs or self._careful else ready(args)
+            if plain is not None:
+                value = run(fn, plain, max_depth, 0, None, None, begin)
                 return value if own is None else own(value)
             destination = taken_destination(info, kwargs) if kwargs else None
             bound = args
@@ -210,7 +212,7 @@ class VirtualMachine(RelayCalls):
                 value = native(*values)
             else:
                 # Machine code comes here with what it refused: the interpreter says why.
-                at_once = begin if fits(values) else None
+                at_once = None if ready(values) is None else begin
                 value = run(fn, values, max_depth, begin=at_once)
                 value = value if own is None else own(value)
             return value if destination is None else destination.write(value)
@@ -493,11 +495,6 @@ class VirtualMachine(RelayCalls):
     def __repr__(self) -> str:
         names = ", ".join(self.function_names)
         return f"<VirtualMachine on {self.device}: {names}; kernels {self.kernel_source}>"
-
-
-def _never(args: Sequence[Any]) -> bool:
-    """Stands for `fits` where machine code checks, or arguments are used up."""
-    return False
 
 
 def _differ(values: Sequence[Any], args: Sequence[Any]) -> bool:

@@ -58,6 +58,7 @@ from . import op as op
 from . import stmt_functor as stmt_functor
 from .copies import fresh_copy as fresh_copy
 from .copies import renew as renew
+from .dims import dim_operator as dim_operator
 from .elementary import ELEMENTARY as ELEMENTARY
 from .index_map import IndexMap as IndexMap
 from .index_map import IndexMapError as IndexMapError

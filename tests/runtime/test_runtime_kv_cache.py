@@ -164,7 +164,7 @@ def test_a_window_holds_the_newest_rows_and_the_sinks(sinks):
     at = sinks  # where a full window goes on, row by row
     for count in (1, 2, 1, 3, 1, 1, 12, 2, 0, 7):
         more = rows(count, 1)
-        kv.override_window_with_sinks(None, cache, more, size, sinks)
+        kv.override_window(None, cache, more, size, sinks)
         for value in more.numpy()[:, 0]:
             if len(model) < size:
                 model.append(value)
@@ -269,7 +269,7 @@ def test_wrong_sizes_are_refused():
         kv.popn(cache, 1.0)
     for size, sinks in ((0, 0), (-1, 0), (2, 2), (4, -1)):
         with pytest.raises(VMValueError, match="window_override: wanted a size"):
-            kv.override_window_with_sinks(None, cache, rows(1), size, sinks)
+            kv.override_window(None, cache, rows(1), size, sinks)
     with pytest.raises(VMValueError, match="wanted at most 2 rows, there are 3"):
         kv.override_window(None, cache, rows(1), 2)
     with pytest.raises(VMValueError, match="wanted 0 to 1 rows, got 2"):

@@ -607,6 +607,38 @@ def test_each_check_is_made_where_it_stands_for_arguments_that_do_not_fit():
         assert where in "\n".join(caught.value.__notes__) and len(seen) == count
 
 
+def test_numpy_arrays_are_taken_as_they_are_or_converted_whatever_their_memory_looks_like():
+    ib = ExecBuilder()
+    ib.add_kernels(section())
+    info = TensorInfo(F32, 1)
+    with ib.function("main", 2, ["x", "y"], [info, info]):
+        for place, name in enumerate("xy"):
+            ib.emit_call("vm.builtin.check_tensor_info", [ib.r(place), 1, F32, name])
+            ib.emit_call("vm.builtin.match_shape", [ib.r(place), None, name, 0, 4])
+        ib.emit_call("vm.builtin.alloc_storage", [16, 0, U8, "global"], ib.r(2))
+        ib.emit_call("vm.builtin.alloc_tensor", [ib.r(2), 0, (4,), F32], ib.r(3))
+        ib.emit_call("add", [ib.r(0), ib.r(1), ib.r(3)])
+        ib.emit_ret(ib.r(3))
+    with ib.function("same", 1, ["x"], [info]):
+        ib.emit_call("vm.builtin.check_tensor_info", [ib.r(0), 1, F32, "x"])
+        ib.emit_ret(ib.r(0))
+    vm = VirtualMachine(ib.get())
+    plain = np.arange(4, dtype="float32")
+    frozen, shifted = plain.copy(), np.zeros(17, "uint8")[1:].view("float32")
+    frozen.flags.writeable = False
+    shifted[:] = plain
+    others = [plain.astype(">f4"), np.repeat(plain, 2)[::2], frozen, shifted]
+    for x in [plain, *others, plain.view(np.matrix).A1, array(plain)]:
+        assert vm["main"](x, plain).tolist() == vm["main"](plain, x).tolist() == [0, 2, 4, 6]
+    for x in (plain.astype("float64"), np.zeros((4, 1), "float32"), np.zeros(5, "float32")):
+        with pytest.raises(RelaxvmError, match="^y: "):
+            vm["main"](plain, x)
+    # A view is taken: what the caller does to the array's shape does not show.
+    same = vm["same"](plain)
+    plain.shape = (2, 2)
+    assert same.shape == (4,) and np.shares_memory(same.numpy(), plain)
+
+
 # Memory reuse
 
 

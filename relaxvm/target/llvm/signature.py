@@ -8,74 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...base import CodegenError, DataType, NameSupply
-from ...ir import (
-    EQ,
-    GE,
-    GT,
-    LE,
-    LT,
-    NE,
-    Add,
-    And,
-    Call,
-    Cast,
-    Div,
-    FloatImm,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Intrinsic,
-    Max,
-    Min,
-    Mod,
-    Mul,
-    Not,
-    Or,
-    PrimExpr,
-    Select,
-    SizeVar,
-    Sub,
-    Var,
-    is_const,
-)
+from ...ir import Call, Cast, FloatImm, IntImm, PrimExpr, SizeVar, Var, is_const
 from ...runtime import KernelParam
 from ...runtime.dims import MAX_LENGTH, Dim
-from ...tir import Buffer, PrimFunc
+from ...tir import Buffer, PrimFunc, dim_operator
 from ...tir.analysis import buffer_accesses, gathered_data
 from ...tir.transform import size_bounds
-
-_OPERATORS: dict[type, str] = {
-    Add: "+",
-    Sub: "-",
-    Mul: "*",
-    FloorDiv: "//",
-    FloorMod: "%",
-    Div: "truncdiv",
-    Mod: "truncmod",
-    Min: "min",
-    Max: "max",
-    LT: "<",
-    LE: "<=",
-    GT: ">",
-    GE: ">=",
-    EQ: "==",
-    NE: "!=",
-    And: "and",
-    Or: "or",
-    Not: "not",
-    Select: "select",
-}
-_CALLS = {
-    "tir.shift_left": "shl",
-    "tir.shift_right": "shr",
-    "tir.bitwise_and": "bitand",
-    "tir.bitwise_or": "bitor",
-    "tir.bitwise_xor": "bitxor",
-    "tir.fabs": "abs",
-    "tir.if_then_else": "select",
-    "tir.truncdiv": "truncdiv",
-    "tir.truncmod": "truncmod",
-}
 
 
 @dataclass(frozen=True)
@@ -117,14 +55,12 @@ class Signature:
             if param.buffer is None:
                 params.append(KernelParam(param.name, "scalar", param.dtype))
                 continue
-            shape = tuple(dim_of(e, self.names) for e in param.buffer.shape)
-            strides = (
-                tuple(dim_of(e, self.names) for e in param.buffer.strides)
-                if param.buffer.strides
-                else None
+            shape, strides = (
+                tuple(dim_of(e, self.names) for e in dims)
+                for dims in (param.buffer.shape, param.buffer.strides)
             )
             params.append(
-                KernelParam(param.name, "tensor", param.dtype, shape, strides, param.access)
+                KernelParam(param.name, "tensor", param.dtype, shape, strides or None, param.access)
             )
         return tuple(params)
 
@@ -164,10 +100,7 @@ def signature_of(fn: PrimFunc) -> Signature:
     symbols: list[Var] = []
     zeros: list[Var] = []
     for param in params:
-        for e in (
-            *(param.buffer.shape if param.buffer else ()),
-            *(param.buffer.strides if param.buffer else ()),
-        ):
+        for e in (*param.buffer.shape, *param.buffer.strides) if param.buffer else ():
             if isinstance(e, Var) and e not in names:
                 if e.dtype.lanes != 1 or not e.dtype.is_int:
                     raise CodegenError(f"symbol {e.name} has dtype {e.dtype}; wanted an integer")
@@ -204,9 +137,7 @@ def dim_of(root: PrimExpr, names: dict[Var, str]) -> Dim:
         e = stack.pop()
         if isinstance(e, str):
             out.append(e)
-        elif isinstance(e, IntImm):
-            out.append(e.value)
-        elif isinstance(e, FloatImm):
+        elif isinstance(e, (IntImm, FloatImm)):
             out.append(e.value)
         elif isinstance(e, (Var, SizeVar)):
             if e not in names:
@@ -218,9 +149,7 @@ def dim_of(root: PrimExpr, names: dict[Var, str]) -> Dim:
         elif isinstance(e, Cast):
             stack.append(e.value)
         else:
-            operator = _OPERATORS.get(type(e))
-            if isinstance(e, Call) and isinstance(e.op, Intrinsic):
-                operator = _CALLS.get(e.op.name)
+            operator = dim_operator(e)
             if operator is None:
                 raise CodegenError(f"a dimension cannot be computed by {type(e).__name__}: {e!r}")
             stack.append(operator)

@@ -29,7 +29,7 @@ from ...runtime.frame import escapes
 from ...runtime.ops import Op, OpKind
 from .vm_emit import CTX, DEPTH, MAX_INSTRUCTIONS, SCRATCH, SLOTS, SPILL
 from .vm_exits import Exits, Leaves, Untranslatable
-from .vm_flow import flow_of
+from .vm_flow import after, flow_of
 from .vm_values import (
     Boolean,
     Heap,
@@ -120,11 +120,7 @@ class Body(Exits):
         """Emit a block; gives where it goes on."""
         self._enter(block, start)
         last = self.ops[end - 1]
-        following = {
-            OpKind.GOTO: [last.target],
-            OpKind.IF: [end, last.target],
-            OpKind.RET: [],
-        }.get(last.kind, [end])
+        following = after(last, end)
         self._start_env = dict(self.env)
         self._only_checked = block == 0
         try:
@@ -235,17 +231,9 @@ class Body(Exits):
         text = self.text
         free = self.context_place(f"free:{self.index}")
         self.frame = text.call("relaxvm_vm_take", CTX, free, self.index)
-        none = text.op("icmp eq", self.frame, None)
-        failed, fine = text.label("noframe"), text.label("fine")
-        text.branch(none, failed, fine)
-        text.start(failed)
-        self._note_line(0)
-        text.ret(None)
-        text.start(fine)
-
-    def _note_line(self, pc: int) -> None:
-        where = self.index << 32 | pc
-        self.text.call("relaxvm_vm_note", CTX, where, DEPTH)
+        with text.if_(text.op("icmp eq", self.frame, None)):
+            text.call("relaxvm_vm_note", CTX, self.index << 32, DEPTH)
+            text.ret(None)
 
     def _finish(self) -> None:
         text = self.text
@@ -495,18 +483,29 @@ class Body(Exits):
         self.refine(self.ops[self.pc].args[k], Integer(value.box, number))
         return number
 
+    def boolean(self, k: int) -> llvm.Value:
+        """Argument `k` as a bool (i1)."""
+        value = self.operand(k)
+        if isinstance(value, Boolean):
+            return value.value
+        if not isinstance(value, Obj):
+            self.leave("it is no bool")
+        yes, known = self.truth_of(self.boxed(value, None))
+        self.guard(self.not_(known))
+        self.refine(self.ops[self.pc].args[k], Boolean(value.box, yes))
+        return yes
+
     def long_of(self, item: llvm.Value) -> llvm.Value:
         """The value of an object that has to be an int of 64 bits."""
         text = self.text
         self.guard(self.not_(self.is_kind(item, "type:int")))
         number = self.call("PyLong_AsLongLong", item)
         # -1 may mean that an error is set: rare enough to ask the interpreter.
-        odd, fine = text.label("odd"), text.label("fine")
-        text.branch(text.op("icmp eq", number, -1), odd, fine)
+        odd = text.label("odd")
+        self.go_if(text.op("icmp eq", number, -1), odd)
         with self.aside(odd):
             self.call("PyErr_Clear")
             text.jump(self.leave_label())
-        text.start(fine)
         return number
 
     def check_range(self, number: Size, dtype: DataType) -> None:
@@ -542,7 +541,6 @@ class Body(Exits):
             return value
         if not isinstance(value, Obj):
             self.leave("it is no tensor")
-        assert isinstance(value, Obj)
         box = self.boxed(value, None)
         if value.kind != "NDArray":
             self.guard(self.not_(self.is_kind(box, "type:NDArray")))

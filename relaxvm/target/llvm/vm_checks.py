@@ -20,7 +20,6 @@ from .vm_values import (
     Real,
     Shape,
     Size,
-    Tensor,
     TupleOf,
 )
 
@@ -57,7 +56,6 @@ def _heap(body: Body, k: int) -> Heap:
     value = body.operand(k)
     if not isinstance(value, Heap):
         body.leave("the shape heap is not known")
-    assert isinstance(value, Heap)
     return value
 
 
@@ -95,25 +93,25 @@ def match_shape(body: Body) -> None:
     static = body.static()
     flat = static[3:]
     pairs = tuple(zip(flat[::2], flat[1::2]))
-    value = body.operand(0)
-    if isinstance(value, Shape):
-        dims = value.dims
-        if len(dims) != len(pairs):
-            body.leave("the shape has another length")
-    else:
-        tensor = body.tensor(0, None, len(pairs))
-        assert tensor is not None
-        dims = tensor.dims
+    value: Any = body.operand(0)
+    if not isinstance(value, Shape):
+        value = body.tensor(0, None, len(pairs))
+    elif len(value.dims) != len(pairs):
+        body.leave("the shape has another length")
     heap = None
     if any(code in (_STORE, _LOAD) for code, _ in pairs):
         heap = _heap(body, 1)
     # All comparisons with constants first: a heap is not changed by a match that fails.
-    for (code, wanted), size in zip(pairs, dims):
+    for (code, wanted), size in zip(pairs, value.dims):
         if code == _IMM:
             body.guard(differ(body, size, wanted))
-    _learn_sizes(body, dims, pairs)
-    dims = _sizes_now(body, 0, dims)
-    for axis, ((code, wanted), size) in enumerate(zip(pairs, dims)):
+    # From here on those sizes are constants.
+    known = value.copied()
+    known.dims = tuple(
+        wanted if code == _IMM else size for (code, wanted), size in zip(pairs, value.dims)
+    )
+    body.refine(body.ops[body.pc].args[0], known)
+    for axis, ((code, wanted), size) in enumerate(zip(pairs, known.dims)):
         if code == _STORE:
             assert heap is not None
             _store(body, heap, wanted, size, axis)
@@ -129,23 +127,6 @@ def _negative(body: Body, size: Size) -> bool | llvm.Value:
     if isinstance(size, int):
         return size < 0
     return body.text.op("icmp slt", size, 0)
-
-
-def _learn_sizes(body: Body, dims: tuple[Size, ...], pairs: tuple[Any, ...]) -> None:
-    """The register's sizes are the constants that they have been compared with."""
-    value = body.operand(0)
-    if not isinstance(value, (Tensor, Shape)):
-        return
-    known = value.copied()
-    known.dims = tuple(
-        wanted if code == _IMM else size for size, (code, wanted) in zip(dims, pairs)
-    )
-    body.refine(body.ops[body.pc].args[0], known)
-
-
-def _sizes_now(body: Body, k: int, otherwise: tuple[Size, ...]) -> tuple[Size, ...]:
-    value = body.operand(k)
-    return value.dims if isinstance(value, (Tensor, Shape)) else otherwise
 
 
 def match_prim_value(body: Body) -> None:
@@ -165,15 +146,11 @@ def match_prim_value(body: Body) -> None:
 def make_shape(body: Body) -> None:
     flat = body.static()[1:]
     heap = _heap(body, 0)
-    dims: list[Size] = []
-    for code, value in zip(flat[::2], flat[1::2]):
-        if code:
-            dims.append(_slot(body, heap, value))
-        else:
-            dims.append(value)
+    pairs = zip(flat[::2], flat[1::2])
+    dims = tuple([_slot(body, heap, value) if code else value for code, value in pairs])
     if len(dims) > 64:
         body.leave("the shape is long")
-    body.set(Shape(dims=tuple(dims)))
+    body.set(Shape(dims=dims))
 
 
 def make_prim_value(body: Body) -> None:
@@ -220,15 +197,7 @@ def check_prim_value_info(body: Body) -> None:
     _, dtype, _ = body.static()
     value = body.operand(0)
     if dtype.is_bool:
-        if isinstance(value, Boolean):
-            return
-        if not isinstance(value, Obj):
-            body.leave("a bool is wanted")
-        box = body.boxed(value, None)
-        yes = body.text.op("icmp eq", box, body.word("obj:True"))
-        no = body.text.op("icmp eq", box, body.word("obj:False"))
-        body.guard(body.not_(body.text.op("or", yes, no)))
-        body.refine(body.ops[body.pc].args[0], Boolean(value.box, yes))
+        body.boolean(0)
     elif dtype.is_int:
         if isinstance(value, Boolean):
             body.leave("an int is wanted")

@@ -5,9 +5,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from ...base import llvm
-from ...runtime.dims import Dim
+from ...runtime.dims import Dim, Scalar, fold
 from .vm_body import Body
 from .vm_values import Size
 
@@ -20,22 +21,16 @@ _BITS = {"bitand": "and", "bitor": "or", "bitxor": "xor"}
 
 
 def dim_value(body: Body, dim: Dim, symbol: Callable[[str], Size]) -> Size:
-    """The value of a program whose symbols are start by `symbol`."""
-    if isinstance(dim, int):
-        return dim
-    if len(dim) > _MAX_ITEMS:
+    """The value of a program whose symbols are given by `symbol`."""
+    if isinstance(dim, tuple) and len(dim) > _MAX_ITEMS:
         body.leave("a very long dimension is computed")
-    stack: list[Size] = []
-    for item in dim:
-        if isinstance(item, int):
-            stack.append(int(item))
-        elif isinstance(item, float):
+
+    def number(value: Scalar) -> Size:
+        if isinstance(value, float):
             body.leave("a dimension is computed with floats")
-        elif item[0] == "$":
-            stack.append(symbol(item[1:]))
-        else:
-            _apply(body, item, stack)
-    return stack[0]
+        return int(value)
+
+    return fold(dim, number, symbol, partial(_apply, body))
 
 
 def product(body: Body, sizes: tuple[Size, ...]) -> Size:
@@ -46,26 +41,20 @@ def product(body: Body, sizes: tuple[Size, ...]) -> Size:
     return total
 
 
-def _apply(body: Body, name: str, stack: list[Size]) -> None:
+def _apply(body: Body, name: str, operands: list[Size]) -> Size:
     if name == "select":
-        truth, *sides = (llvm.constant(each, "i64") for each in stack[-3:])
-        del stack[-3:]
-        chosen = body.text.select(_truth(body, truth), *sides)
-        stack.append(chosen)
-        return
-    if name in ("not", "neg", "abs"):
-        a = stack.pop()
-        if name == "not":
-            stack.append(_bool(body, body.not_(_truth(body, a))))
-            return
+        truth, *sides = (llvm.constant(each, "i64") for each in operands)
+        return body.text.select(_truth(body, truth), *sides)
+    a = operands[0]
+    if name == "not":
+        return _bool(body, body.not_(_truth(body, a)))
+    if name in ("neg", "abs"):
         negative = _arithmetic(body, "ssub", 0, a)
-        if name == "abs":
-            start = llvm.constant(a, "i64")
-            negative = body.text.select(body.text.op("icmp slt", start, 0), negative, start)
-        stack.append(negative)
-        return
-    b, a = stack.pop(), stack.pop()
-    stack.append(_binary(body, name, a, b))
+        if name == "neg":
+            return negative
+        start = llvm.constant(a, "i64")
+        return body.text.select(body.text.op("icmp slt", start, 0), negative, start)
+    return _binary(body, name, a, operands[1])
 
 
 def _binary(body: Body, name: str, a: Size, b: Size) -> Size:

@@ -95,6 +95,12 @@ class Pieces:
         """Call a C function of the context."""
         return self.text.call(self.word(f"py:{name}"), *args, of=C_FUNCTIONS[name])
 
+    def go_if(self, condition: llvm.Operand, label: str) -> None:
+        """Go to `label` where `condition` (i1) holds."""
+        on = self.text.label("on")
+        self.text.branch(condition, label, on)
+        self.text.start(on)
+
     def count(self, pointer: llvm.Value) -> None:
         """A reference more."""
         self.call("Py_IncRef", pointer)
@@ -106,6 +112,12 @@ class Pieces:
     def held_once(self, pointer: llvm.Value) -> llvm.Value:
         """i1: whether an object has one reference."""
         return self.text.op("icmp eq", self.field(pointer, abi.OB_REFCNT, "i32", 4), 1)
+
+    def truth_of(self, pointer: llvm.Value) -> tuple[llvm.Value, llvm.Value]:
+        """i1: whether an object is True, and whether it is a bool."""
+        yes = self.text.op("icmp eq", pointer, self.word("obj:True"))
+        no = self.text.op("icmp eq", pointer, self.word("obj:False"))
+        return yes, self.text.op("or", yes, no)
 
     def is_kind(self, pointer: llvm.Value, name: str) -> llvm.Value:
         """i1: whether an object is exactly of a type of the context."""

@@ -9,6 +9,8 @@ which converts or says what is wrong.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ...base import DataType, llvm
@@ -97,12 +99,13 @@ class _Entry(Pieces):
         arguments = [self.field(ARGS, 8 * i) for i in range(info.num_inputs)]
         ret = result_in_place(info)
         offered = fields_in_place(info)
-        out = self._offered(arguments) if offered else None
-        if not offered:
-            if ret is None:
-                self._no_names()
-            else:
-                out = self._out(ret, arguments)
+        out = None
+        if offered:
+            out = self._named_out(self._offered)
+        elif ret is not None:
+            out = self._named_out(partial(self._out, ret, arguments))
+        else:
+            self.slow_unless(text.op("icmp eq", NAMES, None))
         passed = [self._argument(param, value) for param, value in zip(info.params, arguments)]
         # Where the stack is, for those who look how deep it is.
         base = text.cast("ptrtoint", RECORD, "i64")
@@ -132,23 +135,14 @@ class _Entry(Pieces):
         if out is None and as_it_is:
             text.ret(result)
             return
-        failed, look = text.label("failed"), text.label("look")
-        text.branch(text.op("icmp eq", result, None), failed, look)
-        text.start(failed)
-        text.ret(None)
-        text.start(look)
+        with text.if_(text.op("icmp eq", result, None)):
+            text.ret(None)
         if out is not None:
-            plain, destined = text.label("plain"), text.label("given")
-            text.branch(text.op("icmp eq", out, None), plain, destined)
-            text.start(destined)
-            object_ = self.field(RECORD, 24)
-            done, finish = text.label("done"), text.label("finish")
-            text.branch(text.op("icmp eq", result, object_), done, finish)
-            text.start(finish)
-            self._convert("call:finish", [result, object_, self.word(f"linked:{self.index}")])
-            text.start(done)
-            text.ret(result)
-            text.start(plain)
+            with text.if_(text.op("icmp ne", out, None)):
+                object_ = self.field(RECORD, 24)
+                with text.if_(text.op("icmp eq", result, object_)):
+                    text.ret(result)
+                self._convert("call:finish", [result, object_, self.word(f"linked:{self.index}")])
         if as_it_is:
             text.ret(result)
         else:
@@ -167,74 +161,54 @@ class _Entry(Pieces):
 
     # -- out ---------------------------------------------------------------------------------------
 
-    def _no_names(self) -> None:
-        self.slow_unless(self.text.op("icmp eq", NAMES, None))
-
-    def _named_out(self, arguments: list[llvm.Value]) -> tuple[llvm.Value, str, str]:
-        """The object given as `out`; the block before, where there is none, and the label of both
-        ways.
-        """
+    def _named_out(self, record: Callable[[llvm.Value], llvm.Value]) -> llvm.Value:
+        """What `record` makes of the object given as `out`; null without one."""
         text = self.text
-        named, ready = text.label("named"), text.label("ready")
-        before = text.block
-        text.branch(text.op("icmp eq", NAMES, None), ready, named)
-        text.start(named)
-        count = self.field(NAMES, abi.TUPLE_SIZE, "i64")
-        self.slow_unless(text.op("icmp eq", count, 1))
-        name = self.field(NAMES, abi.TUPLE_ITEMS)
-        self.slow_unless(text.op("icmp eq", name, self.word("obj:out")))
-        return self.field(ARGS, 8 * len(arguments)), before, ready
 
-    def _offered(self, arguments: list[llvm.Value]) -> llvm.Value:
-        """The records of an `Offer`, null without one."""
-        text = self.text
-        offer, before, ready = self._named_out(arguments)
+        def named() -> llvm.Value:
+            count = self.field(NAMES, abi.TUPLE_SIZE, "i64")
+            self.slow_unless(text.op("icmp eq", count, 1))
+            name = self.field(NAMES, abi.TUPLE_ITEMS)
+            self.slow_unless(text.op("icmp eq", name, self.word("obj:out")))
+            return record(self.field(ARGS, 8 * self.info.num_inputs))
+
+        return text.either(text.op("icmp ne", NAMES, None), named)
+
+    def _offered(self, offer: llvm.Value) -> llvm.Value:
+        """The records of an `Offer`."""
         self.slow_unless(self.is_kind(offer, "type:Offer"))
-        records = self.text.at(self.field(offer, abi.FIRST_SLOT), abi.BYTES_DATA)
-        after = text.block
-        text.jump(ready)
-        text.start(ready)
-        return text.phi("ptr", (None, before), (records, after))
+        return self.text.at(self.field(offer, abi.FIRST_SLOT), abi.BYTES_DATA)
 
-    def _out(self, ret: TensorInfo, arguments: list[llvm.Value]) -> llvm.Value:
+    def _out(self, ret: TensorInfo, arguments: list[llvm.Value], out: llvm.Value) -> llvm.Value:
+        """The record of an array for the result."""
         text = self.text
-        out, before, ready = self._named_out(arguments)
         array = self._array_of(out, str.__str__(ret.dtype))
         self._check_out(array, ret, arguments)
-        owner = self.text.at(RECORD, 16)
-        data = self.field(array, abi.ND_DATA)
-        text.store(data, RECORD)
-        text.store(array, owner)
-        text.store(out, self.text.at(RECORD, 24))
-        sizes = self.field(array, abi.ND_DIMS)
-        text.store(sizes, self.text.at(RECORD, 32))
-        after = text.block
-        text.jump(ready)
-        text.start(ready)
-        return text.phi("ptr", (None, before), (RECORD, after))
+        data, sizes = self.field(array, abi.ND_DATA), self.field(array, abi.ND_DIMS)
+        for offset, word in ((0, data), (16, array), (24, out), (32, sizes)):
+            text.store(word, text.at(RECORD, offset))
+        return RECORD
 
     def _array_of(self, value: llvm.Value, dtype: str) -> llvm.Value:
         """The numpy array in an NDArray, or a plain numpy array, of the result's dtype."""
         text = self.text
-        ours, theirs, ready = text.label("ours"), text.label("theirs"), text.label("array")
-        text.branch(self.is_kind(value, "type:NDArray"), ours, theirs)
-        text.start(ours)
-        inner = self.field(value, abi.SLOT_ARRAY)
-        self.slow_unless(text.op("icmp ne", inner, None))
-        actual = self.field(value, abi.SLOT_DTYPE)
-        self.slow_unless(text.op("icmp eq", actual, self.word(f"dtype:{dtype}")))
-        ours_end = text.block
-        text.jump(ready)
-        text.start(theirs)
-        self.slow_unless(self.is_kind(value, "type:ndarray"))
-        descr = self.field(value, abi.ND_DESCR)
-        if dtype == "bfloat16":
-            self.slow_unless(False)
-        self.slow_unless(text.op("icmp eq", descr, self.word(f"descr:{dtype}")))
-        theirs_end = text.block
-        text.jump(ready)
-        text.start(ready)
-        return text.phi("ptr", (inner, ours_end), (value, theirs_end))
+
+        def ours() -> llvm.Value:
+            inner = self.field(value, abi.SLOT_ARRAY)
+            self.slow_unless(text.op("icmp ne", inner, None))
+            actual = self.field(value, abi.SLOT_DTYPE)
+            self.slow_unless(text.op("icmp eq", actual, self.word(f"dtype:{dtype}")))
+            return inner
+
+        def theirs() -> llvm.Value:
+            self.slow_unless(self.is_kind(value, "type:ndarray"))
+            descr = self.field(value, abi.ND_DESCR)
+            if dtype == "bfloat16":
+                self.slow_unless(False)
+            self.slow_unless(text.op("icmp eq", descr, self.word(f"descr:{dtype}")))
+            return value
+
+        return text.either(self.is_kind(value, "type:NDArray"), ours, theirs)
 
     def _check_out(self, array: llvm.Value, ret: TensorInfo, arguments: list[llvm.Value]) -> None:
         """Rank, constant sizes, flags; that it shares no memory with the arguments."""
@@ -337,9 +311,7 @@ class _Entry(Pieces):
             for i, field in enumerate(info.fields):
                 self._plain(field, self.field(value, abi.TUPLE_ITEMS + 8 * i), level + 1)
         elif kind is PrimInfo and info.dtype.is_bool:
-            yes = text.op("icmp eq", value, self.word("obj:True"))
-            no = text.op("icmp eq", value, self.word("obj:False"))
-            self.slow_unless(text.op("or", yes, no))
+            self.slow_unless(self.truth_of(value)[1])
         elif kind is PrimInfo and info.dtype.is_int:
             self._int(info.dtype, value)
         elif kind is PrimInfo and info.dtype.is_float:
@@ -353,12 +325,9 @@ class _Entry(Pieces):
         text = self.text
         self.slow_unless(self.is_kind(value, "type:int"))
         number = self.call("PyLong_AsLongLong", value)
-        odd, ready = text.label("odd"), text.label("number")
-        text.branch(text.op("icmp eq", number, -1), odd, ready)
-        text.start(odd)
-        self.call("PyErr_Clear")
-        text.jump("slow")
-        text.start(ready)
+        with text.if_(text.op("icmp eq", number, -1)):
+            self.call("PyErr_Clear")
+            text.jump("slow")
         if dtype.min_value > -(1 << 63):
             self.slow_unless(text.op("icmp sge", number, dtype.min_value))
         if dtype.max_value < (1 << 63) - 1:
@@ -367,15 +336,10 @@ class _Entry(Pieces):
     def _anything(self, value: llvm.Value) -> None:
         """An NDArray without gaps, or one of the plain kinds."""
         text = self.text
-        ours, others, ready = text.label("ours"), text.label("others"), text.label("ready")
-        text.branch(self.is_kind(value, "type:NDArray"), ours, others)
-        text.start(ours)
-        self._gapless(value)
-        text.jump(ready)
-        text.start(others)
-        good = text.op("icmp eq", value, self.word("obj:None"))
-        for name in ("int", "float", "bool", "str", "ShapeTuple", "VMClosure"):
-            good = text.op("or", good, self.is_kind(value, f"type:{name}"))
-        self.slow_unless(good)
-        text.jump(ready)
-        text.start(ready)
+        with text.if_(self.is_kind(value, "type:NDArray")) as otherwise:
+            self._gapless(value)
+            otherwise()
+            good = text.op("icmp eq", value, self.word("obj:None"))
+            for name in ("int", "float", "bool", "str", "ShapeTuple", "VMClosure"):
+                good = text.op("or", good, self.is_kind(value, f"type:{name}"))
+            self.slow_unless(good)

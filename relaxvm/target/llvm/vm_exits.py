@@ -101,9 +101,7 @@ class Exits(Emitter):
             return
         if bad is True:
             self.leave("what it checks never holds")
-        fine = self.text.label("fine")
-        self.text.branch(bad, self.leave_label(), fine)
-        self.text.start(fine)
+        self.go_if(bad, self.leave_label())
 
     def leave(self, reason: str) -> NoReturn:
         """Leave in any case."""
@@ -226,8 +224,5 @@ class Exits(Emitter):
 
     def fail_if(self, failed: llvm.Value) -> None:
         """Go to the error path where `failed` (i1) holds: an error is set."""
-        text = self.text
-        fine = text.label("fine")
-        self._errors.append((self.pc, text.block))
-        text.branch(failed, "error", fine)
-        text.start(fine)
+        self._errors.append((self.pc, self.text.block))
+        self.go_if(failed, "error")

@@ -59,12 +59,7 @@ def flow_of(ops: Sequence[Op], num_inputs: int, registers: int) -> Flow | None:
     ends = dict(zip(ordered, [*ordered[1:], len(ops)]))
     following: dict[int, list[int]] = {}
     for start, end in ends.items():
-        last = ops[end - 1]
-        following[start] = {
-            OpKind.GOTO: [last.target],
-            OpKind.IF: [end, last.target],
-            OpKind.RET: [],
-        }.get(last.kind, [end])
+        following[start] = after(ops[end - 1], end)
     order = _reverse_postorder(following)
     exposed: dict[int, set[int]] = {}
     defined: dict[int, dict[int, int]] = {}
@@ -93,6 +88,12 @@ def flow_of(ops: Sequence[Op], num_inputs: int, registers: int) -> Flow | None:
         frozenset(crossing),
         loops,
     )
+
+
+def after(last: Op, end: int) -> list[int]:
+    """Where a block goes on that ends before `end` with the instruction `last`."""
+    jumps = {OpKind.GOTO: [last.target], OpKind.IF: [end, last.target], OpKind.RET: []}
+    return jumps.get(last.kind, [end])
 
 
 def _effect(op: Op, registers: int) -> tuple[list[int], int]:

@@ -4,6 +4,8 @@ function that the interpreter would call, else by leaving for the interpreter.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ...base import llvm
 from ...runtime import INTERPRETER, PYTHON, TensorInfo
 from ...runtime.ops import OpKind
@@ -73,12 +75,17 @@ def _breathe(body: Body) -> None:
     text.start(go)
 
 
+def _objects(body: Body, reason: str = "a function is given a storage or shape heap") -> list[Any]:
+    """The arguments as objects. Leaves, for `reason`, where one cannot be."""
+    places = range(len(body.ops[body.pc].args))
+    if any(isinstance(body.operand(k), (Heap, Memory)) for k in places):
+        body.leave(reason)
+    return [body.boxed_operand(k) for k in places]
+
+
 def _python_builtin(body: Body) -> None:
-    op = body.ops[body.pc]
-    if any(isinstance(body.operand(k), (Heap, Memory)) for k in range(len(op.args))):
-        body.leave("it looks into a storage or the shape heap")
     body.steps[body.pc] = (PYTHON, "a builtin without native code")
-    objects = [body.boxed_operand(k) for k in range(len(op.args))]
+    objects = _objects(body, "it looks into a storage or the shape heap")
     result = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
     body.set(Obj(result), [result])
 
@@ -86,9 +93,7 @@ def _python_builtin(body: Body) -> None:
 def _extern(body: Body) -> None:
     op = body.ops[body.pc]
     body.steps[body.pc] = (PYTHON, "a Python function")
-    if any(isinstance(body.operand(k), (Heap, Memory)) for k in range(len(op.args))):
-        body.leave("a function is given a storage or shape heap")
-    objects = [body.boxed_operand(k) for k in range(len(op.args))]
+    objects = _objects(body)
     result = body.python(body.word(f"op:{body.index}:{body.pc}"), objects)
     if 0 <= op.dst < body.registers:
         result = body.text.call("relaxvm_vm_adopt", CTX, result)
@@ -105,9 +110,7 @@ def _function(body: Body) -> None:
     callee = unit.number_of(op.symbol)
     if op.tail and unit.reaches(callee, body.index):
         body.leave("a tail call that may come back takes no stack in the interpreter")
-    if any(isinstance(body.operand(k), (Heap, Memory)) for k in range(len(op.args))):
-        body.leave("a function is given a storage or shape heap")
-    objects = [body.boxed_operand(k) for k in range(len(op.args))]
+    objects = _objects(body)
     if not unit.compiles(callee):
         body.steps[body.pc] = (INTERPRETER, f"{op.symbol} is not compiled")
         if op.tail:
@@ -140,20 +143,22 @@ def _direct(body: Body, callee: int, objects: list[llvm.Value], tail: bool) -> l
         body.fail_if_null(result)
         return result
     # The caller of a tail call is not named in errors: its frame is the callee's.
-    none, fine = text.op("icmp eq", result, None), text.label("fine")
     body.exits.append((None, text.block))
-    text.branch(none, "exit", fine)
-    text.start(fine)
+    body.go_if(text.op("icmp eq", result, None), "exit")
     return result
 
 
 def _interpreted(body: Body, objects: list[llvm.Value]) -> llvm.Value:
     """Let the interpreter run the callee. It is told how deep this is."""
+    depth, linked = _depth(body), body.word(f"op:{body.index}:{body.pc}")
+    return body.python(body.word("call:interpret"), [depth, linked, *objects])
+
+
+def _depth(body: Body) -> llvm.Value:
     depth = body.call("PyLong_FromLongLong", DEPTH)
     body.fail_if_null(depth)
     body.keep(depth)
-    linked = body.word(f"op:{body.index}:{body.pc}")
-    return body.python(body.word("call:interpret"), [depth, linked, *objects])
+    return depth
 
 
 def _invoke(body: Body) -> None:
@@ -162,10 +167,7 @@ def _invoke(body: Body) -> None:
         body.leave("a tail call of a closure takes no stack in the interpreter")
     body.steps[body.pc] = (PYTHON, "a closure")
     objects = [body.boxed_operand(k) for k in range(2)]
-    depth = body.call("PyLong_FromLongLong", DEPTH)
-    body.fail_if_null(depth)
-    body.keep(depth)
-    result = body.python(body.word("call:invoke"), [depth, *objects])
+    result = body.python(body.word("call:invoke"), [_depth(body), *objects])
     body.set(Obj(result), [result])
 
 
@@ -186,7 +188,6 @@ def _return(body: Body) -> None:
     body.fresh = body.fresh and _is_own(value)
     place = body.ops[body.pc].args[0]
     if isinstance(value, Tensor) and value.region.result and value.box is None:
-        theirs, own = text.label("theirs"), text.label("own")
         use = value.region.result
         assert isinstance(body.info.ret, TensorInfo)
         info = body.info.ret.shape
@@ -194,13 +195,11 @@ def _return(body: Body) -> None:
             if info is None or type(info[axis]) is not int:
                 same = _same(body, use, axis, size)
                 use = text.op("and", use, same)
-        text.branch(use, theirs, own)
-        text.start(theirs)
-        out = body.field(OUT, 24)
-        body.count(out)
-        body.exits.append((out, text.block))
-        text.jump("exit")
-        text.start(own)
+        with text.if_(use):
+            out = body.field(OUT, 24)
+            body.count(out)
+            body.exits.append((out, text.block))
+            text.jump("exit")
     result = body.boxed(value, place if place < body.registers else None)
     body.count(result)
     body.exits.append((result, text.block))

@@ -17,7 +17,9 @@ from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
 from .text import scalar_type
 from .vm_body import Body
-from .vm_values import Boolean, Integer, Obj, Real, Size, Tensor
+from .vm_checks import differ
+from .vm_values import Integer, Obj, Real, Size, Tensor
+from .wrapper import overlap
 
 _MAX_PAIRS = 64
 _INT64 = DataType("int64")
@@ -68,25 +70,17 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
 
 
 def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
-    dtype, text = param.dtype, body.text
-    value = body.operand(i)
+    dtype = param.dtype
     if dtype.is_bool:
-        if isinstance(value, Obj):
-            box = body.boxed(value, None)
-            yes = text.op("icmp eq", box, body.word("obj:True"))
-            no = text.op("icmp eq", box, body.word("obj:False"))
-            body.guard(body.not_(text.op("or", yes, no)))
-            value = Boolean(value.box, yes)
-        if not isinstance(value, Boolean):
-            body.leave("a scalar argument of the kernel is no bool")
-        g.env[param.var] = value.value
+        g.env[param.var] = body.boolean(i)
     elif dtype.is_float:
-        g.env[param.var] = g.cast(DataType("float64"), dtype, _double(body, i, value))
+        g.env[param.var] = g.cast(DataType("float64"), dtype, _double(body, i))
     else:
-        _int_scalar(body, g, i, param, value)
+        _int_scalar(body, g, i, param)
 
 
-def _double(body: Body, i: int, value: Any) -> llvm.Value:
+def _double(body: Body, i: int) -> llvm.Value:
+    value = body.operand(i)
     if isinstance(value, Real):
         return value.value
     if isinstance(value, Integer):
@@ -100,7 +94,7 @@ def _double(body: Body, i: int, value: Any) -> llvm.Value:
     return number
 
 
-def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any, value: Any) -> None:
+def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
     dtype = param.dtype
     number = body.integer(i)
     if dtype.bits < 64 or dtype.kind != "int":
@@ -121,10 +115,7 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
     for i, tensor in tensors.items():
         for e, size in zip(signature.params[i].buffer.shape, tensor.dims):
             if isinstance(e, IntImm):
-                if isinstance(size, int):
-                    body.guard(size != e.value)
-                else:
-                    body.guard(body.text.op("icmp ne", size, e.value))
+                body.guard(differ(body, size, e.value))
             elif isinstance(e, Var) and e not in g.env:
                 _bind(body, g, signature, e, size)
             else:
@@ -183,15 +174,12 @@ def _check_overlaps(body: Body, params: Any, tensors: dict[int, Tensor]) -> None
         body.leave("the kernel has very many arguments of unknown memory")
     ranges: dict[int, _Range] = {}
     for one, other in pairs:
-        low, high, some = _range(body, one, ranges)
-        low2, high2, some2 = _range(body, other, ranges)
-        text = body.text
-        before = text.op("icmp ult", low, high2)
-        after = text.op("icmp ult", low2, high)
-        bad = text.op("and", before, after)
+        *range1, some = _range(body, one, ranges)
+        *range2, some2 = _range(body, other, ranges)
+        bad = overlap(body.text, range1, range2)
         for filled in (some, some2):
             if filled != "true":
-                bad = text.op("and", bad, filled)
+                bad = body.text.op("and", bad, filled)
         body.guard(bad)
 
 
@@ -217,18 +205,13 @@ def _range(body: Body, tensor: Tensor, ranges: dict[int, _Range]) -> _Range:
         text = body.text
         low = text.cast("ptrtoint", body.load(tensor.data), "i64")
         assert tensor.dtype is not None
-        size = _bytes(body, tensor)
+        size = _times(body, (*tensor.dims, tensor.dtype.itemsize))
         high = text.op("add", low, size)
         some = llvm.constant(True, "i1")
         if not isinstance(size, int) or not size:
             some = text.op("icmp ne", llvm.constant(size, "i64"), 0)
         span = ranges[id(tensor)] = (low, high, some)
     return span
-
-
-def _bytes(body: Body, tensor: Tensor) -> Size:
-    assert tensor.dtype is not None
-    return _times(body, (*tensor.dims, tensor.dtype.itemsize))
 
 
 def _times(body: Body, sizes: tuple[Size, ...]) -> Size:

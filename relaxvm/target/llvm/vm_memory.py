@@ -129,19 +129,15 @@ def _take_arena(body: Body, size: Size, region: Region, scope: str) -> None:
     text, pc = body.text, body.pc
     word = 8 * body.layout.arenas[pc]
     have = body.field(body.frame, word + 8, "i64")
-    small = text.op("icmp sgt", size, have)
     grow, ready = text.label("grow"), text.label("ready")
-    text.branch(small, grow, ready)
+    text.branch(text.op("icmp sgt", size, have), grow, ready)
     with body.aside(grow):
         words = body.row([body.index, text.cast("ptrtoint", body.frame, "i64"), pc, size], "i64")
         callable_ = body.word("call:grow")
         answer = text.call("relaxvm_vm_ask", CTX, callable_, 4, words)
-        failed, fine = text.label("nomemory"), text.label("grown")
-        text.branch(text.op("icmp eq", answer, None), failed, fine)
-        text.start(failed)
-        body.call("PyErr_Clear")
-        text.jump(body.leave_label())
-        text.start(fine)
+        with text.if_(text.op("icmp eq", answer, None)):
+            body.call("PyErr_Clear")
+            text.jump(body.leave_label())
         body.drop(answer)
         text.jump(ready)
     text.start(ready)
@@ -179,12 +175,10 @@ def alloc_tensor(body: Body) -> None:
     storage = body.operand(0)
     if not isinstance(storage, Memory):
         body.leave("the storage of a tensor is not known")
-    assert isinstance(storage, Memory)
     if shape is DYNAMIC:
         sizes = body.operand(1)
         if not isinstance(sizes, Shape):
             body.leave("the shape of a tensor is not known")
-        assert isinstance(sizes, Shape)
         dims = sizes.dims
     else:
         dims = tuple(shape)

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ...base import DataType, to_numpy_dtype
-from ...base.llvm import Operand, Value, constant, value
+from ...base.llvm import Function, Operand, Value, constant, value
 from ...ir import IntImm, PrimExpr, Var, is_const
 from ...runtime import Failure
 from ...tir.transform import lower_intrinsics
@@ -255,10 +256,7 @@ class _Wrapper:
             for other in (*written[position + 1 :], *others):
                 if "false" in (one.not_empty, other.not_empty):
                     continue
-                (low, high), (low2, high2) = ranges[one.index], ranges[other.index]
-                bad = g.text.op(
-                    "and", g.text.op("icmp ult", low, high2), g.text.op("icmp ult", low2, high)
-                )
+                bad = overlap(g.text, ranges[one.index], ranges[other.index])
                 for tensor in (one, other):
                     if tensor.not_empty != "true":
                         bad = g.text.op("and", bad, tensor.not_empty)
@@ -267,7 +265,7 @@ class _Wrapper:
 
     def _overlaps_in_loops(self, written: list[_Tensor], others: list[_Tensor]) -> None:
         """The same for many tensors: code that grows with their number, not with its square."""
-        g, text = self.g, self.g.text
+        text = self.g.text
         order = [*written, *others]
         count = len(order)
         lows, highs = (text.alloca("i64", 8, count) for _ in range(2))
@@ -290,36 +288,17 @@ class _Wrapper:
                 self.failures.append(
                     Failure("alias", one.index, other=other.index, message=message)
                 )
-        outer, inner, body, hit = (text.label(hint) for hint in ("outer", "inner", "pair", "hit"))
-        inner_next, outer_next, fine = text.label("skip"), text.label("next"), text.label("fine")
-        before = text.block
-        text.jump(outer)
-        text.start(outer)
-        first = text.phi("i64", (0, before))
-        add_first = text.place()
-        low, high = self._element(lows, first), self._element(highs, first)
-        first_next = text.op("add nuw nsw", first, 1)
-        add_first(first, first_next, outer_next)
-        text.jump(inner)
-        text.start(inner)
-        second = text.phi("i64", (first_next, outer))
-        add_second = text.place()
-        text.branch(g.text.op("icmp ult", second, count), body, outer_next)
-        text.start(body)
-        low2, high2 = self._element(lows, second), self._element(highs, second)
-        bad = g.text.op("and", g.text.op("icmp ult", low, high2), g.text.op("icmp ult", low2, high))
-        text.branch(bad, hit, inner_next)
-        text.start(inner_next)
-        add_second(second, text.op("add nuw nsw", second, 1), inner_next)
-        text.jump(inner)
-        text.start(outer_next)
-        text.branch(g.text.op("icmp ult", first_next, len(written)), outer, fine)
-        text.start(hit)
-        number = g.text.op("add", g.text.op("mul", first, count), second) if each else first
-        code = g.text.cast("trunc", g.text.op("add", number, base), "i32")
-        self.exits.append((code, hit))
-        text.jump("exit")
-        text.start(fine)
+        with text.for_(len(written), guard="") as first:
+            low, high = self._element(lows, first), self._element(highs, first)
+            following = text.op("add nuw nsw", first, 1)
+            some = text.op("icmp ult", following, count)
+            with text.if_(some), text.for_(count, following) as second:
+                low2, high2 = self._element(lows, second), self._element(highs, second)
+                with text.if_(overlap(text, (low, high), (low2, high2))):
+                    number = text.op("add", text.op("mul", first, count), second) if each else first
+                    code = text.cast("trunc", text.op("add", number, base), "i32")
+                    self.exits.append((code, text.block))
+                    text.jump("exit")
 
     def _element(self, array: Value, index: Value) -> Value:
         place = self.g.text.element("i64", array, index, inbounds=True)
@@ -379,6 +358,12 @@ class _Wrapper:
             return constant(0, "i64")
         place = self.g.text.at(_ARGS, 36, inbounds=True)
         return self.g.text.cast("sext", self.g.text.load("i32", place), "i64")
+
+
+def overlap(text: Function, a: Sequence[Value], b: Sequence[Value]) -> Value:
+    """i1: whether two ranges of addresses, (first, one after the last), have one in common."""
+    (low, high), (low2, high2) = a, b
+    return text.op("and", text.op("icmp ult", low, high2), text.op("icmp ult", low2, high))
 
 
 def type_number(dtype: DataType, triple: str) -> int:
