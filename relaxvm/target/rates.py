@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from ..base import Rates
 
-# Caches: what Intel's optimization manual says they sustain; memory: a machine file of kerncraft, one
-# thread of a Xeon Gold 6248 at 2.5 GHz.
+# Caches: what Intel's optimization manual says they sustain; memory: a machine file of kerncraft,
+# one thread of a Xeon Gold 6248 at 2.5 GHz.
 _SKYLAKE_SERVER = Rates(2.5e9, 52.0, 15.0, 5.2)
 _FOUR = 4.0  # of 128 bits: Arm's Software Optimization Guides, Apple's CPU Optimization Guide
 

@@ -13,7 +13,7 @@ from ...stmt import Block, Buffer, BufferStore
 from ...transform import PARTITION_HINT
 from ..model.facts import BlockKind, facts_of
 from ..model.regions import users_of
-from .contraction import unroll_short
+from .contraction import finish_tile, unroll_short
 from .convolution_shape import Convolution, Sizes, match_convolution
 from .cost import Demand
 from .memory_order import fuse_run
@@ -180,9 +180,7 @@ class Work:
 
     def write_tile(self, write: Any, loop: Any, lanes: int) -> None:
         """Unroll and vectorize the loops that write the sums of a tile."""
-        *steps, last = loops_inside(self.sch, write, loop)
-        over, lane = self.sch.split(last, [None, lanes])
-        self.finish([*steps, over], lane)
+        finish_tile(self.sch, loops_inside(self.sch, write, loop), lanes)
 
     def finish(self, steps: Sequence[Any], lane: Any) -> None:
         self.sch.vectorize(lane)

@@ -9,6 +9,7 @@ shuffles, and stored along the other. Rows and columns that are left over are pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from ...stmt import (
 from ...transform import PARTITION_HINT
 from ..primitives.intrin import register_builtin
 from ..schedule import Schedule
+from .cost import Cost, predict
 from .plan import Plan
 from .queries import extent_of, is_copy
 from .view import View
@@ -88,6 +90,15 @@ class Transpose(Plan):
             if not lanes and most is not None and size > max(most, 2):
                 return f"tiles of {size} {what}, and there are {most}"
         return None
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        # The rows of a square are exchanged in halves, quarters, ...
+        demand = view.sweep(cpu, self.lanes or 1, math.log2(self.lanes or 1))
+        # Of lines that a tile has a part of, the rest comes again with others.
+        line = cpu.line_bytes / view.block.writes[0].buffer.dtype.itemsize
+        again = sum(max(0.0, line / side - 1) for side in (self.rows, self.columns))
+        amount, whole = demand.traffic[-1]
+        return predict(demand._replace(traffic=(*demand.traffic, (amount * again, whole))), cpu)
 
     def apply(self, view: View) -> None:
         sch, extents = view.sch, view.extents
