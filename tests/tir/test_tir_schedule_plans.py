@@ -232,9 +232,12 @@ def test_every_plan_that_is_offered_can_be_saved_and_keeps_what_is_computed(name
 
 
 @pytest.mark.parametrize("name", [*KERNELS, *GROUPS])
-def test_of_every_plan_that_is_offered_it_is_predicted_what_it_costs(name):
+def test_every_plan_that_is_offered_fits_and_it_is_predicted_what_it_costs(name):
     make, block, *_ = GROUPS[name] if name in GROUPS else (KERNELS[name][0], "C")
-    costs = [cost for _, cost in plans_for(tir.Schedule(make()), block, CPU)]
+    sch = tir.Schedule(make())
+    choices, view = plans_for(sch, block, CPU), View(sch, sch.get_block(block))
+    assert not any(plan.wrong(view) for plan, _ in choices)
+    costs = [cost for _, cost in choices]
     assert costs and all(cost is not None and cost.seconds > 0 for cost in costs)
     assert [c.seconds for c in costs[1:]] == sorted(c.seconds for c in costs[1:])
 

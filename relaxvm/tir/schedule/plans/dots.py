@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....base import CpuModel
-from ....ir import is_const
 from .contraction import Product, partition_tails, unroll_short
 from .cost import Cost, Demand, predict
-from .panels import Operand
 from .plan import Plan
+from .queries import last_moving
 from .view import View
 
 # With more rows, panels pay.
@@ -120,10 +119,7 @@ def _is_along_depth(p: Product) -> bool:
     """Whether the innermost reduce axis moves both inputs through neighbours."""
     c = p.contraction
     deepest = c.reduce[-1]
-    return all(x.is_plain and _last_moving(x) is deepest for x in (c.streamed, c.broadcast))
-
-
-def _last_moving(x: Operand) -> Any:
-    """The last index along which there is more than one element."""
-    sizes = zip(reversed(x.indices), reversed(x.buffer.shape))
-    return next((i for i, n in sizes if not is_const(n, 1)), None)
+    return all(
+        x.is_plain and last_moving(x.indices, x.buffer) is deepest
+        for x in (c.streamed, c.broadcast)
+    )

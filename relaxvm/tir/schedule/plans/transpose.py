@@ -64,7 +64,7 @@ class Transpose(Plan):
         sizes = [view.extents[v] for v in axes]
         if any(n is not None and n < lanes for n in sizes):
             return None
-        if lanes == 1 or not is_copy(view.block.body) or None in sizes:
+        if lanes == 1 or not _is_of_squares(view) or None in sizes:
             return cls(tile, tile)
         return cls(tile, tile, lanes)
 
@@ -80,7 +80,7 @@ class Transpose(Plan):
             return "all it reads lies as what it writes"
         sizes = [view.extents[v] for v in axes]
         lanes = self.lanes
-        if lanes and (lanes == 1 or lanes & (lanes - 1) or not is_copy(view.block.body)):
+        if lanes and (lanes == 1 or lanes & (lanes - 1) or not _is_of_squares(view)):
             return f"squares of {lanes} are for plain copies, and powers of two from 2 on"
         for what, size, most in zip(("rows", "columns"), (self.rows, self.columns), sizes):
             if lanes and (most is None or size % lanes):
@@ -118,6 +118,13 @@ class Transpose(Plan):
         for loop, extent, size in ((ro, rows, self.rows), (wo, columns, self.columns)):
             if extent is None or extent % size:
                 sch.annotate(loop, PARTITION_HINT, True)
+
+
+def _is_of_squares(view: View) -> bool:
+    """Whether a block is a plain copy, from the last axis of one buffer to that of another."""
+    store: Any = view.block.body
+    axes: Any = view.transposed
+    return is_copy(store) and (store.value.indices[-1] is axes[0] and store.indices[-1] is axes[1])
 
 
 def squares_of(buffer: Buffer, cpu: CpuModel) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from .queries import (
     extent_of,
     is_pointwise,
     iterations,
+    last_moving,
     loops_of,
     reduces,
     root_of,
@@ -209,6 +210,6 @@ class View:
         store, loops = self.block.body, self.by_axis
         if not isinstance(store, BufferStore) or not loops or not store.indices:
             return None
-        along: Any = store.indices[-1]
+        along = last_moving(store.indices, store.buffer)
         across = other_axis(store, loops) if self.facts.elementwise else None
         return None if across is None or along not in loops else (across, along)
