@@ -19,7 +19,7 @@ from typing import Any
 
 from ....base import CpuModel
 from .contraction import Product, partition_tails, unroll_short
-from .cost import Cost, Demand, predict
+from .cost import Cost, Demand, predict, rates_of
 from .plan import Plan
 from .queries import last_moving
 from .view import View
@@ -78,11 +78,12 @@ class Dots(Plan):
         across, strips = -(-columns // self.columns), -(-rows // self.rows)
         steps = -(-depth // cpu.lanes(8 * size))
         sums = self.rows * self.columns
+        a_cycle = rates_of(cpu, cpu.lanes(8 * size), 8 * size).products
         cycles = (
             p.times
             * across
             * strips
-            * (steps * max(sums / 2, (self.rows + self.columns) / 2, 2) + 4 * sums)
+            * (steps * max(sums / a_cycle, (self.rows + self.columns) / a_cycle, 2) + 4 * sums)
         )
         right, left = depth * columns * size, depth * rows * size
         strip = depth * self.columns * size
