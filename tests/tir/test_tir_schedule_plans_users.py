@@ -10,7 +10,7 @@ from relaxvm import te, tir
 from relaxvm.base import CpuModel
 from relaxvm.script import from_source
 from relaxvm.tir.schedule import apply_plan
-from relaxvm.tir.schedule.plans import Kind, View, plans_for
+from relaxvm.tir.schedule.plans import Kind, View, plans_for, schedule_function
 
 SMALL = {"l1_bytes": 2 << 10, "l2_bytes": 8 << 10, "l3_bytes": 32 << 10}
 CPUS = {
@@ -232,24 +232,41 @@ def test_what_users_write_is_told_by_what_it_computes(name):
     assert View(sch, sch.get_block("C")).kind is USERS[name][1]
 
 
-def test_the_same_is_told_of_loops_in_script_with_a_condition():
-    text = (
-        "@T.prim_func\n"
-        'def main(A: T.Buffer((20, 36), "int8"), B: T.Buffer((36, 40), "int8"),\n'
-        '         C: T.Buffer((20, 40), "float32")):\n'
-        "    for i, jo, ji, k in T.grid(20, 3, 16, 36):\n"
-        '        with T.block("C"):\n'
-        "            vi = T.axis.spatial(20, i)\n"
-        "            vj = T.axis.spatial(40, jo * 16 + ji)\n"
-        "            vk = T.axis.reduce(36, k)\n"
-        "            T.where(jo * 16 + ji < 40)\n"
-        "            with T.init():\n"
-        "                C[vi, vj] = T.float32(0)\n"
-        '            C[vi, vj] = C[vi, vj] + T.Cast("float32", A[vi, vk]) * '
-        'T.Cast("float32", B[vk, vj])\n'
-    )
-    sch = tir.Schedule(from_source(text))
+IN_PARTS = """
+@T.prim_func
+def main(A: T.Buffer((20, 36), "int8"), B: T.Buffer((36, 40), "int8"),
+         C: T.Buffer((20, 40), "float32")):
+    for i, jo, ji, k in T.grid(20, 3, 16, 36):
+        with T.block("C"):
+            vi = T.axis.spatial(20, i)
+            vj = T.axis.spatial(40, jo * 16 + ji)
+            vk = T.axis.reduce(36, k)
+            T.where(jo * 16 + ji < 40)
+            with T.init():
+                C[vi, vj] = T.float32(0)
+            C[vi, vj] = C[vi, vj] + T.Cast("float32", A[vi, vk]) * T.Cast("float32", B[vk, vj])
+"""
+
+
+def test_loops_that_are_parts_of_axes_and_ask_for_their_end_are_planned_as_whole_ones():
+    fn = from_source(IN_PARTS)
+    sch = tir.Schedule(fn)
     assert View(sch, sch.get_block("C")).kind is Kind.CONTRACTION
+    whole = tir.Schedule(te.create_prim_func(bytes_as_floats()))
+    choices = plans_for(sch, "C", CPUS["avx2"])
+    assert sch.mod["main"] is fn
+    assert choices == plans_for(whole, "C", CPUS["avx2"]) and len(choices) > 5
+    scheduled = schedule_function(fn, CPUS["avx2"])
+    assert "T.vectorized" in scheduled.script()
+    kept = schedule_function(fn, CPUS["avx2"], exact=True)
+    arrays = [numbers(b, np.random.default_rng(0)).numpy() for b in fn.buffers]
+    wanted = arrays[0].astype("float32") @ arrays[1].astype("float32")
+    for each in (scheduled, kept):
+        tir.interpret(each, *arrays)
+        np.testing.assert_array_equal(arrays[-1], wanted)
+    apply_plan(sch, "C", choices[0].plan)
+    tir.interpret(sch.mod["main"], *arrays)
+    np.testing.assert_array_equal(arrays[-1], wanted)
 
 
 def numbers(buffer, rng):

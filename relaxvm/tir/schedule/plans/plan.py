@@ -20,7 +20,7 @@ from ....base import CpuModel, DataType, LoadError, ScheduleError, did_you_mean
 from ....runtime import Plain, entries_of
 from ..schedule import Schedule
 from .cost import Cost
-from .view import View
+from .view import View, give_axes_loops
 
 PLANS: dict[str, type[Plan]] = {}
 """The classes of plans, by their names."""
@@ -168,7 +168,9 @@ def apply_plan(sch: Schedule, block: Any, plan: Plan | Mapping[str, Any]) -> Non
     """
     chosen = plan if isinstance(plan, Plan) else plan_from_json(plan)
     with sch.attempt():
-        view = View(sch, sch.get_block(block) if isinstance(block, str) else block)
+        rv = sch.get_block(block) if isinstance(block, str) else block
+        give_axes_loops(sch, rv)
+        view = View(sch, rv)
         reason = chosen.wrong(view)
         if reason is not None:
             what = f"block {view.block.name_hint} ({view.kind.value})"

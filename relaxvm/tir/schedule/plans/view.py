@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import math
 from collections.abc import Callable, Sequence
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 from ....base import CpuModel, ScheduleError
 from ....ir import Var
+from ...index_map import IndexMap
 from ...stmt import Block, BufferStore
 from ...transform.rewriter import constant
 from ..model.facts import BlockKind, Facts, facts_of
@@ -58,6 +60,22 @@ class Kind(enum.Enum):
     GATHER = "gather"
     ELEMENTWISE = "elementwise"
     OTHER = "other"
+
+
+_IN_TILES = (Kind.CONTRACTION, Kind.CONVOLUTION, Kind.POOL)
+
+
+def give_axes_loops(sch: Schedule, rv: Any) -> None:
+    """Let a block of products or windows, whose loops are parts of axes and may ask whether they
+    are too far, have a loop for each axis; where the order matters it stays.
+    """
+    view = View(sch, rv)
+    values = sch.state.realize(view.block).iter_values
+    if all(isinstance(v, Var) for v in values) or view.kind not in _IN_TILES:
+        return
+    axes = len(values)
+    with contextlib.suppress(ScheduleError), sch.attempt():
+        sch.transform_block_layout(rv, IndexMap.from_func(lambda *axes: [*axes], ndim=axes))
 
 
 class View:
