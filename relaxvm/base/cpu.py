@@ -12,7 +12,8 @@ class Rates:
     hertz           cycles in a second
     l2, l3, memory  bytes that it reads in a cycle from where they are; those of memory are shared
     fork_seconds    what it takes to wake another thread that waits, and to wait for its end
-    products        of its widest vectors that it multiplies and adds in a cycle; 2 of narrower ones
+    products        of its widest vectors that it multiplies and adds in a cycle; of narrower ones 2
+                    at least
     latency         cycles until a sum takes the next product
     """
 

@@ -679,21 +679,49 @@ def register_builtin(name: str, builtin: Builtin) -> None:
     """Add a row to the table, or replace it: programs of this process may call `name`.
 
     Programs built with another row of that name are to be built again. Raises VMValueError for a
-    name without the prefix "vm.builtin.", or for arguments of unknown kinds.
+    name without the prefix "vm.builtin.", and for rows of which a field is wrong.
     """
-    if not name.startswith(PREFIX):
+    if not isinstance(name, str) or not name.startswith(PREFIX):
         raise VMValueError(
             f"register_builtin: wanted a name such as {Builtins.MOVE.name}, got {name!r}"
         )
-    kinds = {kind.removesuffix("=") for kind in (*builtin.fixed, *builtin.repeated)}
-    unknown = sorted(kinds - ARGUMENT_KINDS)
-    if unknown:
-        raise VMValueError(
-            f"register_builtin: {name}: arguments are {', '.join(sorted(ARGUMENT_KINDS))}, "
-            f"got {', '.join(unknown)}"
-        )
+    wrong = wrong_field(builtin)
+    if wrong is not None:
+        raise VMValueError(f"register_builtin: {name}: {wrong}")
     TABLE[name] = replace(builtin, name=name)
     _offer(TABLE[name])
+
+
+def wrong_field(row: object) -> str | None:
+    """What is wrong with a row; None if nothing is."""
+    if not isinstance(row, Builtin):
+        return f"wanted a Builtin, got {type(row).__name__}"
+    flags = ("pure", "aliases", "calls", "account", "raises", "checks")
+    kinds = {"args": str, "effect": Effect, "dynamic": int} | dict.fromkeys(flags, bool)
+    for field, kind in kinds.items():
+        if type(value := getattr(row, field)) is not kind:
+            return f"{field}: wanted {kind.__name__}, got {type(value).__name__}"
+    for field in ("function", "bind", "native"):
+        value = getattr(row, field)
+        if not (callable(value) or (value is None and field != "function")):
+            return f"{field}: wanted a function, got {type(value).__name__}"
+    unknown = sorted({k.removesuffix("=") for k in (*row.fixed, *row.repeated)} - ARGUMENT_KINDS)
+    if unknown:
+        return f"arguments are {', '.join(sorted(ARGUMENT_KINDS))}, got {', '.join(unknown)}"
+    repeats = [f"({' '.join(row.repeated)})*"] if row.repeated else []
+    least = row.fixed[: row.min_args]
+    if row.args.split() != " ".join([*row.fixed, *repeats]).split() or any("=" in k for k in least):
+        return f"args: wanted kinds, optional ones last, then (kinds)*, got {row.args!r}"
+    if not 0 <= row.dynamic <= len(row.fixed):
+        return f"dynamic: {row.dynamic} of {len(row.fixed)} arguments"
+    # What an effect says of arguments, it says of those that the house's rows with it have.
+    likes = [ours.fixed[: ours.min_args] for ours in _OURS.values() if ours.effect is row.effect]
+    if not any(
+        len(like) <= len(least) and all(a in ("any", b) for a, b in zip(like, least))
+        for like in likes
+    ):
+        return f"effect: {row.effect.name} is of arguments {' '.join(likes[0])!r}, got {row.args!r}"
+    return None
 
 
 def _offer(builtin: Builtin) -> None:

@@ -15,6 +15,7 @@ from relaxvm.runtime import (
     register_builtin,
     rows_replaced,
 )
+from relaxvm.runtime.builtin import wrong_field
 from relaxvm.runtime.ops import Op, OpKind
 from relaxvm.runtime.registry import get_global_func, remove_global_func
 from relaxvm.runtime.tail_calls import mark_tail_calls
@@ -64,17 +65,47 @@ def test_as_shipped_nothing_is_replaced():
 
 
 @pytest.mark.parametrize(
-    ("name", "args", "message"),
+    ("fields", "message"),
     [
-        ("env.f", "any", "wanted a name such as vm.builtin"),
-        (NAME, "any number", "got number"),
-        (NAME, "any (any imm dims)*", "got dims"),
+        ({"args": "any number"}, "got number"),
+        ({"args": "any (any imm dims)*"}, "got dims"),
+        ({"args": 3}, "args: wanted str, got int"),
+        ({"args": "any= any"}, "optional ones last"),
+        ({"args": "any (any"}, "optional ones last"),
+        ({"args": "any) any"}, r"got any\)"),
+        ({"args": "(any)* any"}, r"got any\)\*"),
+        ({"function": None}, "function: wanted a function, got NoneType"),
+        ({"native": "mov"}, "native: wanted a function, got str"),
+        ({"bind": 1}, "bind: wanted a function, got int"),
+        ({"pure": 1}, "pure: wanted bool, got int"),
+        ({"raises": None}, "raises: wanted bool, got NoneType"),
+        ({"effect": "COPY"}, "effect: wanted Effect, got str"),
+        ({"dynamic": True}, "dynamic: wanted int, got bool"),
+        ({"dynamic": 2}, "dynamic: 2 of 1 arguments"),
+        ({"dynamic": -1}, "dynamic: -1 of 1 arguments"),
+        ({"effect": Effect.PLACE}, "PLACE is of arguments 'any any any dtype', got 'any'"),
+        ({"effect": Effect.PLACE, "args": "any any any any"}, "PLACE is of arguments"),
+        ({"effect": Effect.COPY, "args": ""}, "COPY is of arguments 'any'"),
     ],
 )
-def test_a_row_that_says_nothing_is_refused(name, args, message):
+def test_a_row_of_which_a_field_is_wrong_is_refused(fields, message):
+    row = Builtin(**({"function": lambda *a: None, "args": "any"} | fields))
     with pytest.raises(VMValueError, match=message):
-        register_builtin(name, Builtin(lambda *a: None, args))
-    assert name not in TABLE
+        register_builtin(NAME, row)
+    assert NAME not in TABLE
+
+
+@pytest.mark.parametrize("name", ["env.f", "", None, 3])
+def test_a_row_has_a_name_of_the_table_and_is_a_row(name):
+    with pytest.raises(VMValueError, match="wanted a name such as vm.builtin"):
+        register_builtin(name, Builtin(lambda x: x, "any"))
+    with pytest.raises(VMValueError, match="wanted a Builtin, got function"):
+        register_builtin(NAME, lambda x: x)
+    assert name not in TABLE and NAME not in TABLE
+
+
+def test_the_rows_of_the_house_are_right_themselves():
+    assert {name: wrong_field(row) for name, row in TABLE.items() if wrong_field(row)} == {}
 
 
 def test_a_row_alone_makes_a_builtin_of_every_mode(registered):

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from relaxvm import te
+from relaxvm import te, tir
 from relaxvm.base import CpuModel, PassError, Rates
 from relaxvm.ir import assert_structural_equal
 from relaxvm.runtime.cpu_budget import usable_cores
@@ -19,7 +19,7 @@ from relaxvm.script import tir as T
 from relaxvm.target import Target, compile_prim_funcs, cpu_model
 from relaxvm.target.measure import measured_rates
 from relaxvm.target.rates import RATES
-from relaxvm.tir.schedule.plans import schedule_function
+from relaxvm.tir.schedule.plans import plans_for, schedule_function
 
 ELF_MACHINE = {"x86_64": 62, "aarch64": 183, "riscv64": 243}
 
@@ -180,6 +180,34 @@ def test_rates_are_those_of_the_table_or_common_ones_and_change_no_schedule():
     fn = te.create_prim_func([a, c])
     slow = dataclasses.replace(named, rates=Rates(1e9, 1.0, 1.0, 1.0))
     assert_structural_equal(schedule_function(fn, named), schedule_function(fn, slow))
+
+
+KINDS_OF_CPUS = (
+    "znver2 znver3 znver4 znver5 skylake skylake-avx512 cascadelake icelake-server sapphirerapids "
+    "apple-m1 apple-m2 apple-m3 apple-m4 neoverse-n1 neoverse-n2 neoverse-v1 neoverse-v2"
+).split()
+
+
+@pytest.mark.parametrize("name", KINDS_OF_CPUS)
+def test_predictions_for_common_cpus_lie_between_what_they_can_and_plain_loops(name):
+    bits = 128 if name.startswith(("apple", "neoverse")) else 512
+    cpu = CpuModel(vector_bits=bits, vector_registers=32, fma=True, rates=RATES[name])
+    a, b = te.placeholder((256, 256), name="A"), te.placeholder((256, 256), name="B")
+    k = te.reduce_axis((0, 256), name="k")
+    c = te.compute((256, 256), lambda i, j: te.sum(a[i, k] * b[k, j], axis=k), name="C")
+    choices = plans_for(tir.Schedule(te.create_prim_func([a, b, c])), "C", cpu)
+    least = 256**3 / (cpu.lanes(32) * cpu.rates.products * cpu.rates.hertz)
+    seconds = [choice.cost.seconds for choice in choices if choice.cost is not None]
+    assert least <= seconds[0] < 2 * least < 256**3 / cpu.rates.hertz
+    assert min(seconds) > 0.9 * seconds[0] and max(seconds) > 2 * seconds[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KINDS_OF_CPUS)
+def test_llvm_knows_the_cpus_of_the_table(name):
+    arm = name.startswith(("apple", "neoverse"))
+    model = cpu_model(f"llvm -mtriple={'aarch64' if arm else 'x86_64'}-linux-gnu -mcpu={name}")
+    assert model.rates is RATES[name] and model.fma
 
 
 def test_measured_rates_fall_from_cache_to_cache():

@@ -429,3 +429,19 @@ def test_expressions_that_read_what_the_function_does_not_have_are_refused(chang
     with pytest.raises(ScheduleError, match="q is neither a size nor a scalar parameter"):
         change(sch, foreign)
     assert_structural_equal(sch.mod["main"], matmul(8, 8, 8))
+
+
+@pytest.mark.parametrize(
+    "error", [ScheduleError("refused"), ValueError("a fault"), KeyboardInterrupt()]
+)
+def test_an_attempt_that_ends_in_any_error_leaves_the_schedule_as_it_was(error):
+    sch = Schedule(matmul(8, 8, 8))
+    before, steps = sch.mod["main"], len(sch.trace.insts)
+
+    def halfway():
+        sch.split(sch.get_loops(sch.get_block("C"))[0], [None, 2])
+        raise error
+
+    with pytest.raises(type(error)), sch.attempt():
+        halfway()
+    assert sch.mod["main"] is before and len(sch.trace.insts) == steps

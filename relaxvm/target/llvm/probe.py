@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Callable
 
 from ...base import CodegenError
+from ...base.llvm import Function, Module, Value
 from ...runtime import DiskCache
 from .net import WorkerLost, llvm_answer
 from .passes import Recipe
@@ -24,85 +26,48 @@ _answers = DiskCache("machines", 1 << 22)
 _UNKNOWN = re.compile(r"'([^'\n]*)' is not a recognized (processor|feature)")
 
 
-# -- the texts -------------------------------------------------------------------------------------
-
-_VECTORS = """
-define <16 x float> @sum(<16 x float> %a, <16 x float> %b) {
-  %c = fadd <16 x float> %a, %b
-  ret <16 x float> %c
-}
-define <4 x float> @muladd(<4 x float> %a, <4 x float> %b, <4 x float> %c) {
-  %m = fmul contract <4 x float> %a, %b
-  %s = fadd contract <4 x float> %m, %c
-  ret <4 x float> %s
-}
-"""
-_SCALARS = """
-define double @scalar(double %a, double %b, i64 %i, i64 %j) {
-  %q = sdiv i64 %i, %j
-  %x = sitofp i64 %q to double
-  %d = fdiv double %a, %b
-  %s = fadd double %x, %d
-  ret double %s
-}
-"""
-
-
-def _sum_of_products(lanes: int, a: str, b: str) -> str:
-    wide, narrow = f"<{lanes} x i32>", f"<{lanes} x i8>"
-    return f"""
-define i32 @{a}{b}{lanes}({narrow} %a, {narrow} %b) {{
-  %x = {a} {narrow} %a to {wide}
-  %y = {b} {narrow} %b to {wide}
-  %m = mul {wide} %x, %y
-  %r = call i32 @llvm.vector.reduce.add.v{lanes}i32({wide} %m)
-  ret i32 %r
-}}
-"""
-
-
-def _round_to_bfloat(lanes: int) -> str:
-    return f"""
-define <{lanes} x i16> @bfloat{lanes}(<{lanes} x float> %x) {{
-  %h = fptrunc <{lanes} x float> %x to <{lanes} x bfloat>
-  %r = bitcast <{lanes} x bfloat> %h to <{lanes} x i16>
-  ret <{lanes} x i16> %r
-}}
-"""
-
-
-def _add(lanes: int, element: str) -> str:
-    of = f"<{lanes} x {element}>"
-    return f"""
-define {of} @add_{element}({of} %x, {of} %y) {{
-  %r = add {of} %x, %y
-  ret {of} %r
-}}
-"""
-
-
-_DECLARED = "".join(
-    f"declare i32 @llvm.vector.reduce.add.v{n}i32(<{n} x i32>)\n" for n in (16, 32, 64)
-)
-_OF_X86 = (
-    _add(16, "i32"),
-    _add(32, "i16"),
-    *(_sum_of_products(n, "zext", "sext") for n in (16, 32, 64)),
-    *(_round_to_bfloat(n) for n in (8, 16)),
-    _DECLARED,
-)
-_OF_ARM = (
-    _sum_of_products(16, "zext", "zext"),
-    _sum_of_products(16, "zext", "sext"),
-    _round_to_bfloat(8),
-    _DECLARED,
-)
+# -- the probes ------------------------------------------------------------------------------------
 
 
 def _text(triple: str) -> str:
-    architecture = triple.split("-")[0]
-    more = _OF_X86 if architecture in X86 else _OF_ARM if architecture in ARM else ()
-    return "".join((f'target triple = "{triple}"\n', _VECTORS, _SCALARS, *more))
+    """Functions whose assembly tells what the machine has."""
+    m, architecture = Module(triple), triple.split("-")[0]
+    is_x86, is_arm = architecture in X86, architecture in ARM
+
+    def probe(name: str, result: str, kinds: tuple[str, ...], body: Callable[..., Value]) -> None:
+        f = m.define(f"{result}({', '.join(kinds)})", name)
+        f.ret(body(f, *f.params))
+
+    def both(name: str, of: str, opcode: str) -> None:
+        probe(name, of, (of, of), lambda f, x, y: f.op(opcode, x, y))
+
+    def muladd(f: Function, a: Value, b: Value, c: Value) -> Value:
+        return f.op("fadd contract", f.op("fmul contract", a, b), c)
+
+    def scalar(f: Function, a: Value, b: Value, i: Value, j: Value) -> Value:
+        return f.op("fadd", f.op("fdiv", a, b), f.cast("sitofp", f.op("sdiv", i, j), "double"))
+
+    both("sum", "<16 x float>", "fadd")
+    probe("muladd", "<4 x float>", ("<4 x float>",) * 3, muladd)
+    probe("scalar", "double", ("double", "double", "i64", "i64"), scalar)
+    if is_x86:
+        both("add_i32", "<16 x i32>", "add")
+        both("add_i16", "<32 x i16>", "add")
+    for lanes, signs in ((16, "zz"), (16, "zs"), (32, "zs"), (64, "zs")):
+        if (is_x86 and signs == "zs") or (is_arm and lanes == 16):
+
+            def dot(f: Function, *sides: Value, n: int = lanes, signs: str = signs) -> Value:
+                wide = [f.cast(f"{k}ext", x, f"<{n} x i32>") for k, x in zip(signs, sides)]
+                return f.extern("i32", f"llvm.vector.reduce.add.v{n}i32", f.op("mul", *wide))
+
+            probe(f"dot_{signs}{lanes}", "i32", (f"<{lanes} x i8>",) * 2, dot)
+    for lanes in (8, 16) if is_x86 else (8,) if is_arm else ():
+
+        def rounded(f: Function, x: Value, n: int = lanes) -> Value:
+            return f.cast("bitcast", f.cast("fptrunc", x, f"<{n} x bfloat>"), f"<{n} x i16>")
+
+        probe(f"bfloat{lanes}", f"<{lanes} x i16>", (f"<{lanes} x float>",), rounded)
+    return m.text()
 
 
 # -- asking ----------------------------------------------------------------------------------------

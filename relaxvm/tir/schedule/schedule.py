@@ -434,11 +434,11 @@ class Schedule:
 
     @contextlib.contextmanager
     def attempt(self) -> Iterator[None]:
-        """What is done inside is done whole or, where a primitive refuses, not at all."""
+        """What is done inside is done whole or, where anything is raised, not at all."""
         before = self.copy()
         try:
             yield
-        except ScheduleError:
+        except BaseException:
             self.__dict__.update(before.__dict__)
             raise
 

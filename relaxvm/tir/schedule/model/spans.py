@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any
 
-from ....arith import Number, Numbers, as_number, number_of
+from ....arith import Number, Numbers, Span, as_number, number_of
 from ....ir import GE, LT, Add, And, FloorDiv, IntImm, Mul, PrimExpr, Sub, Var, binary, cast, const
 from ...stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
 from .boxes import Access, Box, mapper_of
 from .state import State, free_variables
-
-
-class Span(NamedTuple):
-    """The part of an axis that is run: from `low` on, `extent` values."""
-
-    low: PrimExpr
-    extent: Number
-
 
 # -- which part of the domain ----------------------------------------------------------------------
 
@@ -39,7 +31,7 @@ def _axis_span(
     low = cast(axis.dtype, low)
     if index is axis:
         if size == 1:
-            return Span(low, extent)
+            return low, extent
         return None
     if isinstance(index, (Add, Sub)) and size == 1:
         constant = index.b
@@ -52,17 +44,17 @@ def _axis_span(
     if isinstance(index, FloorDiv) and index.a is axis and isinstance(index.b, IntImm):
         c = index.b.value
         if c > 0 and size == 1:
-            return Span(low * c, m.mul(extent, c))
+            return low * c, m.mul(extent, c)
     if isinstance(index, Mul) and index.a is axis and isinstance(index.b, IntImm):
         c = index.b.value
         if c > 0 and isinstance(size, int) and size <= c:
             first = binary(FloorDiv, low, const(c, low.dtype))
             if isinstance(low, Mul) and isinstance(low.b, IntImm) and low.b.value % c == 0:
                 first = low.a * (low.b.value // c)
-                return Span(first, m.ceildiv(extent, c))
+                return first, m.ceildiv(extent, c)
             if isinstance(low, IntImm) and low.value % c == 0:
-                return Span(first, m.ceildiv(extent, c))
-            return Span(first, m.add(m.ceildiv(extent, c), 1))
+                return first, m.ceildiv(extent, c)
+            return first, m.add(m.ceildiv(extent, c), 1)
     return None
 
 
@@ -92,10 +84,14 @@ def spans_for(
     return spans
 
 
-def union(state: State, a: Box, b: Box) -> Box:
-    """The least box around both."""
-    axes = map(Numbers(state.analyzer).hull, a.axes, b.axes)
-    return Box(tuple(axes), a.exact and b.exact)
+def union(state: State, boxes: Iterable[Box]) -> Box | None:
+    """The least box around all; None if there are none."""
+    hull, total = Numbers(state.analyzer).hull, None
+    for box in boxes:
+        if total is not None:
+            box = Box(tuple(map(hull, total.axes, box.axes)), total.exact and box.exact)
+        total = box
+    return total
 
 
 # -- the new loops ---------------------------------------------------------------------------------
@@ -120,16 +116,16 @@ def new_realize(
         first, extent = dom.min, number_of(dom.extent)
         span = spans.get(a.var)
         if span is not None and _usable(state, m, span, extent, outside):
-            low = state.analyzer.simplify(span.low)
-            value, var = _value(a.var, low, span.extent, len(loops), preserve_unit_loops)
+            low, size = state.analyzer.simplify(span[0]), span[1]
+            value, var = _value(a.var, low, size, len(loops), preserve_unit_loops)
             end = m.add(number_of(first), extent)
             total = m.sum_of(low)
             ends = None if total is None else m.ends(total)
-            if ends is None or not m.at_most(m.add(ends[1], span.extent), end):
+            if ends is None or not m.at_most(m.add(ends[1], size), end):
                 conditions.append(LT(value, cast(a.var.dtype, as_number(end, a.var.dtype))))
             if ends is None or not m.at_most(number_of(first), ends[0]):
                 conditions.append(GE(value, first))
-            extent = span.extent
+            extent = size
         else:
             value, var = _value(a.var, first, extent, len(loops), preserve_unit_loops)
         values.append(value)
@@ -153,11 +149,11 @@ _HOLE = SeqStmt(())
 
 def _usable(state: State, m: Numbers, span: Span, whole: Number, outside: set[Var]) -> bool:
     """Whether a span is smaller than the domain and its extent is fixed outside of the loops."""
-    if m.at_most(whole, span.extent):
+    if m.at_most(whole, span[1]):
         return False
-    if isinstance(span.extent, int):
+    if isinstance(span[1], int):
         return True
-    known = free_variables(span.extent)
+    known = free_variables(span[1])
     sizes = {v for b in state.fn.buffers for e in b.shape for v in free_variables(e)}
     return known <= (sizes | set(state.fn.params)) and not known & outside
 

@@ -36,7 +36,7 @@ from .memory_order import run_length
 from .nontemporal import flat_index, is_large
 from .plan import Plan
 from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, reduces
-from .view import View
+from .view import CALL_CYCLES, View
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
 _LONGEST = 32
@@ -49,7 +49,6 @@ _SHORTEST = 32
 _MUCH = 1
 # Of a row, asked for at once: not more lines than a core can wait for.
 _AHEAD_BYTES = 1024
-_CALL_CYCLES = 20  # of a function of one vector, in predictions
 
 
 @dataclass(frozen=True)
@@ -128,7 +127,7 @@ class RowChain(Plan):
         for block in whole.blocks:
             steps = math.prod(constant(a.range.extent) or TYPICAL_SIZE for a in block.iter_vars)
             lanes = cpu.lanes(max(r.buffer.dtype.bits for r in block.writes))
-            cycles += steps / lanes * (1 + _CALL_CYCLES * calls_of(block))
+            cycles += steps / lanes * (1 + CALL_CYCLES * calls_of(block))
             for r in (*block.reads, *block.writes):
                 size = float(steps * r.buffer.dtype.itemsize)
                 kept = size / times * at_once if r.buffer in inside else size

@@ -11,7 +11,7 @@ from ..schedule import Schedule
 from .cost import Cost
 from .default import planned, planners_of
 from .plan import Plan, chosen
-from .view import View
+from .view import View, give_axes_loops
 
 
 class Choice(NamedTuple):
@@ -29,6 +29,8 @@ def plans_for(sch: Schedule, block: Any, cpu: CpuModel) -> list[Choice]:
     carries out, then what else fits it, the cheapest as predicted first.
     """
     rv = sch.get_block(block) if isinstance(block, str) else block
+    sch = sch.copy()
+    give_axes_loops(sch, rv)
     view = View(sch, rv)
     first = list(planned(view, cpu))[:1]
     rest = dict.fromkeys(

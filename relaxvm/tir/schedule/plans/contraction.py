@@ -374,15 +374,18 @@ def accumulate(
     start = sch.decompose_reduction(block, reduce[0])
     for each in (start, block, write):
         nest = list(sch.get_loops(each))
-        *steps, last = loops_inside(sch, write, loop) if each is write else nest[-len(tile) :]
+        nest = loops_inside(sch, write, loop) if each is write else nest[-len(tile) :]
         if each is write and not whole:
-            unroll_short(sch, steps)
-            continue
-        finish_tile(sch, steps, last, lanes)
+            unroll_short(sch, nest[:-1])
+        else:
+            finish_tile(sch, nest, lanes)
 
 
-def finish_tile(sch: Schedule, steps: list[Any], columns: Any, lanes: int) -> None:
-    """Vectorise the loop over the columns of a tile, and unroll the rest of it."""
+def finish_tile(sch: Schedule, loops: Sequence[Any], lanes: int) -> None:
+    """Vectorise the last of the loops, over the columns of a tile, and unroll the rest of it."""
+    if not loops:
+        return  # a tile of one sum
+    *steps, columns = loops
     over, vector = sch.split(columns, [None, lanes])
     if extent_of(sch, vector) != 1:
         sch.vectorize(vector)

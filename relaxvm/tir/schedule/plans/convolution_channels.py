@@ -21,7 +21,7 @@ rows; else the width is padded to whole tiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -372,31 +372,11 @@ class _Channels(Work):
         """Let the convolution write [..., panel, block, pixel, channel], and number its iterations
         so; the block that reads that and writes the result.
         """
-        sch, rv, c = self.sch, self.rv, self.c
-        axes = [a.var for a in sch.get(rv).iter_vars]
-        ndim = len(axes)
-        self.batch = c.batch(axes)
-        written = [v for v in axes if v not in c.reduce]
+        self.batch = self.c.batch([a.var for a in self.sch.get(self.rv).iter_vars])
+        first, last = (partial(self._axes, channel_last=last) for last in (False, True))
+        return self.keep_as(last, first, self.c.reduce, after)
 
-        def kept(*indices: Any) -> list[Any]:
-            return self._axes(dict(zip(axes, indices)), channel_last=True)
-
-        def iterations(*indices: Any) -> list[Any]:
-            by_axis = dict(zip(axes, indices))
-            return [*self._axes(by_axis, channel_last=True), *(by_axis[v] for v in c.reduce)]
-
-        def copied(*indices: Any) -> list[Any]:
-            return self._axes(dict(zip(written, indices)), channel_last=False)
-
-        write = sch.reindex_cache_write(rv, 0, "global", self.index_map(kept, ndim))
-        sch.transform_block_layout(rv, self.index_map(iterations, ndim))
-        if after is not None:
-            sch.compute_inline(write)
-            write = after
-        sch.transform_block_layout(write, self.index_map(copied, len(written)))
-        return write
-
-    def _axes(self, by_axis: dict[Any, Any], channel_last: bool) -> list[Any]:
+    def _axes(self, by_axis: Mapping[Any, Any], channel_last: bool) -> list[Any]:
         """What an element's axes become: [batch, panel] and [block, pixel in it] or [row, column],
         and its channel in the panel, behind the latter or in front of them.
         """

@@ -17,7 +17,9 @@ channels are far from each other. So both inputs are packed, and the result is t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ....base import CpuModel
@@ -138,39 +140,22 @@ class _Dots(Work):
         """Let the convolution write [batch, pixels, channel], and number its iterations so, the
         taps before the channels that are summed; the block that writes the result.
         """
-        sch, rv, c, sizes = self.sch, self.rv, self.c, self.sizes
-        axes = [a.var for a in sch.get(rv).iter_vars]
+        c, sizes = self.c, self.sizes
         places = [v for v in (c.height, c.width) if v is not None]
-        self.batch = c.batch(axes)
+        self.batch = c.batch([a.var for a in self.sch.get(self.rv).iter_vars])
         self.pixels = places[-1:] if sizes.known else places
-        reduce = [*(v for v in c.reduce if v is not self.grouped), self.grouped]
+        reduce: list[Any] = [*(v for v in c.reduce if v is not self.grouped), self.grouped]
 
-        def pixels(by_axis: dict[Any, Any]) -> list[Any]:
-            if len(places) == len(self.pixels):
-                return [by_axis[v] for v in places]
-            return [by_axis[c.height] * sizes.width + by_axis[c.width]]
+        def order(by_axis: Mapping[Any, Any], channel_last: bool) -> list[Any]:
+            pixels = [by_axis[v] for v in places]
+            if len(places) > len(self.pixels):
+                pixels = [by_axis[c.height] * sizes.width + by_axis[c.width]]
+            channel = [by_axis[c.channel]]
+            ends = [*pixels, *channel] if channel_last else [*channel, *pixels]
+            return [*(by_axis[v] for v in self.batch), *ends]
 
-        def written(*indices: Any) -> list[Any]:
-            by_axis = dict(zip(axes, indices))
-            return [*(by_axis[v] for v in self.batch), *pixels(by_axis), by_axis[c.channel]]
-
-        def iterations(*indices: Any) -> list[Any]:
-            by_axis = dict(zip(axes, indices))
-            return [*written(*indices), *(by_axis[v] for v in reduce)]
-
-        spatial = [v for v in axes if v not in c.reduce]
-
-        def copied(*indices: Any) -> list[Any]:
-            by_axis = dict(zip(spatial, indices))
-            return [*(by_axis[v] for v in self.batch), by_axis[c.channel], *pixels(by_axis)]
-
-        write = sch.reindex_cache_write(rv, 0, "global", self.index_map(written, len(axes)))
-        sch.transform_block_layout(rv, self.index_map(iterations, len(axes)))
-        if after is not None:
-            sch.compute_inline(write)
-            write = after
-        sch.transform_block_layout(write, self.index_map(copied, len(spatial)))
-        return write
+        first, last = (partial(order, channel_last=last) for last in (False, True))
+        return self.keep_as(last, first, reduce, after)
 
     def _panels_first(self, pack: Any) -> None:
         """Keep the packed weight in the order in which a tile reads it."""

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....base import CpuModel, ScheduleError
-from ....ir import IntImm
+from ....ir import IntImm, Var
 from ...index_map import IndexMap
 from ...stmt import Block, Buffer, BufferStore
 from ...transform import PARTITION_HINT
 from ..model.facts import BlockKind, facts_of
 from ..model.regions import users_of
-from .contraction import unroll_short
+from .contraction import finish_tile, unroll_short
 from .convolution_shape import Convolution, Sizes, match_convolution
 from .cost import Demand
 from .memory_order import fuse_run
@@ -22,6 +22,7 @@ from .queries import extent_of, loops_inside
 from .transpose import copy_by_squares
 from .view import View
 
+_Axes = Callable[[Mapping[Var, Any]], list[Any]]
 _MOST_LANES_OF_A_COPY = 64
 # Steps of an image that are worth another thread.
 _LEAST_SHARED = 1 << 19
@@ -176,13 +177,35 @@ class Work:
         if self.joins and len(outer) > 1:
             self.sch.fuse(*outer)
 
+    def keep_as(self, kept: _Axes, copied: _Axes, reduce: Sequence[Var], after: Any) -> Any:
+        """Let the convolution write what `kept` makes of {axis: index}, and number its iterations
+        so, those of the axes `reduce` behind; the block that writes the result, which is `after` if
+        that is one, goes over it as `copied` says.
+        """
+        sch, rv = self.sch, self.rv
+        axes = [a.var for a in sch.get(rv).iter_vars]
+        spatial = [v for v in axes if v not in self.c.reduce]
+
+        def over(of: Sequence[Var], f: _Axes, more: Sequence[Var] = ()) -> IndexMap:
+            def order(*indices: Any) -> list[Any]:
+                by_axis = dict(zip(of, indices))
+                return [*f(by_axis), *(by_axis[v] for v in more)]
+
+            return self.index_map(order, len(of))
+
+        write = sch.reindex_cache_write(rv, 0, "global", over(axes, kept))
+        sch.transform_block_layout(rv, over(axes, kept, reduce))
+        if after is not None:
+            sch.compute_inline(write)
+            write = after
+        sch.transform_block_layout(write, over(spatial, copied))
+        return write
+
     # -- the loops of a tile -----------------------------------------------------------------------
 
     def write_tile(self, write: Any, loop: Any, lanes: int) -> None:
         """Unroll and vectorize the loops that write the sums of a tile."""
-        *steps, last = loops_inside(self.sch, write, loop)
-        over, lane = self.sch.split(last, [None, lanes])
-        self.finish([*steps, over], lane)
+        finish_tile(self.sch, loops_inside(self.sch, write, loop), lanes)
 
     def finish(self, steps: Sequence[Any], lane: Any) -> None:
         self.sch.vectorize(lane)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from ....base import CpuModel, Rates
 
-_A_CYCLE = 2  # narrow vectors multiplied, or loads
+_A_CYCLE = 2  # narrow vectors multiplied at least, or numbers loaded
 # What is not hidden behind the longer of work and memory.
 _SHOWS = 0.2
 
@@ -23,8 +23,8 @@ COMMON = Rates()
 
 def rates_of(cpu: CpuModel, lanes: int, bits: int) -> Rates:
     """The rates of a CPU where vectors have so many lanes of so many bits."""
-    share = cpu.lanes(bits) / max(1, lanes)
-    return replace(cpu.rates, products=min(_A_CYCLE, cpu.rates.products * max(1.0, share)))
+    share, wide = cpu.lanes(bits) / max(1, lanes), cpu.rates.products
+    return replace(cpu.rates, products=min(max(_A_CYCLE, wide), wide * max(1.0, share)))
 
 
 def step_cycles(
@@ -36,7 +36,7 @@ def step_cycles(
     """
     loads = vectors / rates.products + numbers / _A_CYCLE
     # Where a cycle has one product, the loop is done meanwhile.
-    loop = (0.25 + streams / 20) * (rates.products - 1)
+    loop = (0.25 + streams / 20) * (min(rates.products, _A_CYCLE) - 1)
     return max(products / rates.products, loads, rates.latency) + loop
 
 

@@ -62,7 +62,7 @@ from .streaming import Streaming
 from .sum_order import keep_orders, sum_orders
 from .tile import Tile
 from .transpose import Transpose
-from .view import Kind, View
+from .view import Kind, View, give_axes_loops
 from .winograd import Winograd
 from .work import Work
 
@@ -164,6 +164,8 @@ def scheduled_by(
     written = {rv: sch.get(rv) for rv in blocks}
     orders = sum_orders(sch, blocks) if exact else {}
     left = [rv for rv in blocks if not never_runs(sch, rv)]
+    for rv in () if exact else left:
+        give_axes_loops(sch, rv)
     work = Work(sch, cpu, orders, written, left, picks)
     forms, *others = GROUP_PLANNERS
     work.schedule_groups(forms)

@@ -18,11 +18,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from ....base import CpuModel
-from ....ir import is_const
 from .contraction import Product, partition_tails, unroll_short
-from .cost import Cost, Demand, predict
-from .panels import Operand
+from .cost import Cost, Demand, predict, rates_of
 from .plan import Plan
+from .queries import last_moving
 from .view import View
 
 # With more rows, panels pay.
@@ -79,11 +78,12 @@ class Dots(Plan):
         across, strips = -(-columns // self.columns), -(-rows // self.rows)
         steps = -(-depth // cpu.lanes(8 * size))
         sums = self.rows * self.columns
+        a_cycle = rates_of(cpu, cpu.lanes(8 * size), 8 * size).products
         cycles = (
             p.times
             * across
             * strips
-            * (steps * max(sums / 2, (self.rows + self.columns) / 2, 2) + 4 * sums)
+            * (steps * max(sums / a_cycle, (self.rows + self.columns) / a_cycle, 2) + 4 * sums)
         )
         right, left = depth * columns * size, depth * rows * size
         strip = depth * self.columns * size
@@ -120,10 +120,7 @@ def _is_along_depth(p: Product) -> bool:
     """Whether the innermost reduce axis moves both inputs through neighbours."""
     c = p.contraction
     deepest = c.reduce[-1]
-    return all(x.is_plain and _last_moving(x) is deepest for x in (c.streamed, c.broadcast))
-
-
-def _last_moving(x: Operand) -> Any:
-    """The last index along which there is more than one element."""
-    sizes = zip(reversed(x.indices), reversed(x.buffer.shape))
-    return next((i for i, n in sizes if not is_const(n, 1)), None)
+    return all(
+        x.is_plain and last_moving(x.indices, x.buffer) is deepest
+        for x in (c.streamed, c.broadcast)
+    )

@@ -22,6 +22,7 @@ from typing import Any
 from ....base import CpuModel
 from ....ir import IntImm, Var
 from ...transform import PARTITION_HINT
+from .cost import Cost, predict
 from .matches import Across
 from .plan import Plan
 from .view import View
@@ -63,6 +64,15 @@ class Gather(Plan):
         if columns is None or self.columns > columns:
             return f"panels of {self.columns} columns, and there are {columns or 'unknown many'}"
         return None
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        gather: Any = view.gather
+        demand, buffer = view.sweep(cpu, self.columns), gather.load.buffer
+        size: Any = buffer.shape[gather.axis]
+        panel = float(size.value * self.columns * buffer.dtype.itemsize)
+        # A panel is copied, and then read from where that is.
+        near = tuple((amount, min(whole, panel)) for amount, whole in demand.traffic)
+        return predict(demand._replace(traffic=(*near, *demand.traffic)), cpu)
 
     def apply(self, view: View) -> None:
         sch = view.sch

@@ -36,9 +36,10 @@ from ..model.facts import BlockKind, facts_of
 from ..model.regions import users_of
 from ..schedule import Schedule
 from .contraction import match_contraction
+from .cost import Cost, predict
 from .memory_order import run_length
 from .plan import Plan
-from .queries import is_copy, no_more, reduces
+from .queries import TYPICAL_SIZE, is_copy, no_more, reduces
 from .view import View
 
 # Operations that cost next to nothing beside a load and a store.
@@ -181,6 +182,13 @@ class Elementwise(Plan):
             if not sizes or min(sizes) < 1 or extent is None or extent % size:
                 return f"axis {k} of {extent or 'unknown size'} cannot be split into {sizes}"
         return None
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        extents = [n or TYPICAL_SIZE for n in view.extents.values()]
+        last = dict(self.splits).get(len(extents) - 1)
+        inner = math.prod(extents[-self.run :]) if self.run else last[-1] if last else extents[-1]
+        # What lies along another axis is read one by one.
+        return predict(view.sweep(cpu, inner if view.transposed is None else 1), cpu)
 
     def apply(self, view: View) -> None:
         sch, loops = view.sch, list((view.by_axis or {}).values())

@@ -33,9 +33,17 @@ from ..primitives.dot_intrins import dot_intrin
 from ..primitives.intrin import TensorIntrin
 from ..primitives.packing import Factor, factors_of
 from ..schedule import Schedule
-from .contraction import in_registers, partition_tails, tile_shape, unroll_short
+from .contraction import (
+    finish_tile,
+    in_registers,
+    partition_tails,
+    strips_cost,
+    tile_shape,
+    unroll_short,
+)
+from .cost import Cost, Demand, predict, rates_of
 from .plan import InTiles, Plan
-from .queries import extent_of, is_pointwise, loops_inside, reduces
+from .queries import TYPICAL_SIZE, extent_of, is_pointwise, loops_inside, reduces
 from .view import View
 
 KNOWN = "tir.known_params"
@@ -241,6 +249,23 @@ class LowPrecision(InDots):
                 return f"tiles of {size} {what}, and there are {most}"
         return None
 
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        narrow: Any = _narrow(view)
+        demand = view.sweep(cpu)
+        columns: Any = view.extents[narrow.vector]
+        rows = view.extents[narrow.row] or TYPICAL_SIZE
+        panels, strips = -(-columns // self.width), -(-rows // self.rows)
+        step = panels * strips_cost(rows, self.rows, self.vectors, rates_of(cpu, self.lanes, 32))
+        # Copies are made before, of both sides; rows are read once a panel, panels once a strip.
+        sides = [size for _, size in demand.traffic[:-1]]
+        near = self.streamed.itemsize * self.width * view.steps / rows / columns
+        traffic = (*((3 * n, n) for n in sides), (near * panels * strips, near), demand.traffic[-1])
+        cycles = view.steps / rows / columns * step / self.group + 3 * sum(sides) / self.lanes
+        vain = 1 - columns / (panels * self.width)
+        return predict(
+            Demand(cycles, traffic, panels * (demand.parts // (rows * columns)), vain), cpu
+        )
+
     def apply(self, view: View) -> None:
         sch, rv, narrow = view.sch, view.rv, _narrow(view)
         assert narrow is not None
@@ -310,10 +335,7 @@ def _tile(
     sch.set_scope(rv, 0, "local")
     sch.reverse_compute_at(copy, io)
     plan.sum_tile(sch, rv, steps, ii, jv, ji)
-    *tile, last = loops_inside(sch, copy, io)
-    over, each = sch.split(last, [None, lanes])
-    sch.vectorize(each)
-    unroll_short(sch, [*tile, over])
+    finish_tile(sch, loops_inside(sch, copy, io), lanes)
     partition_tails(sch, (jo, columns, lanes * vectors), (io, rows, height))
 
 

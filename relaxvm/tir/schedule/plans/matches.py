@@ -11,6 +11,7 @@ from ...stmt import Block, BufferLoad, BufferStore
 from ..model.reducer import match_reducer
 from ..primitives.windows import guarded
 from .contraction import variables_of
+from .queries import last_moving
 
 _REDUCERS = frozenset({"max", "min", "sum", "prod"})
 _LONGEST_WINDOW = 64
@@ -61,13 +62,15 @@ def other_axis(store: BufferStore, loops: Mapping[Var, Any]) -> Any:
     """The axis along which the largest operand lies in memory, if it is not that of the result and
     both move both.
     """
-    along = store.indices[-1]
+    along = last_moving(store.indices, store.buffer)
     axis = None
     most = 1
     for load in (n for n in walk(store.value) if isinstance(n, BufferLoad)):
-        if len(load.indices) > most and load.indices[-1] in loops and along in load.indices[:-1]:
-            axis, most = load.indices[-1], len(load.indices)
-    return axis if axis in store.indices[:-1] else None
+        last = last_moving(load.indices, load.buffer)
+        moved = last in loops and last is not along and along in load.indices
+        if moved and len(load.indices) > most:
+            axis, most = last, len(load.indices)
+    return axis if axis in store.indices else None
 
 
 class Pool(NamedTuple):

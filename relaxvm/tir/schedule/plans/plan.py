@@ -20,7 +20,7 @@ from ....base import CpuModel, DataType, LoadError, ScheduleError, did_you_mean
 from ....runtime import Plain, entries_of
 from ..schedule import Schedule
 from .cost import Cost
-from .view import View
+from .view import View, give_axes_loops
 
 PLANS: dict[str, type[Plan]] = {}
 """The classes of plans, by their names."""
@@ -129,7 +129,10 @@ def plan_from_json(data: Any) -> Plan:
     ScheduleError for anything else.
     """
     if not isinstance(data, Mapping) or not isinstance(data.get("plan"), str):
-        raise ScheduleError(f"a plan is a map with the key 'plan', got {str(data)[:80]!r}")
+        got = type(data).__name__
+        raise ScheduleError(
+            f"a plan is a map with the key 'plan', which names its class, got {got}"
+        )
     name = data["plan"]
     if name not in PLANS:
         hint = did_you_mean(name, PLANS)
@@ -147,10 +150,10 @@ def plan_from_json(data: Any) -> Plan:
     return plan
 
 
-def _as_stored(value: Any) -> Any:
-    """What files hold of a value that is written as Python has it."""
-    if isinstance(value, tuple):
-        return [_as_stored(item) for item in value]
+def _as_stored(value: Any, depth: int = 4) -> Any:
+    """What files hold of a value that is written as Python has it; no field is nested deeper."""
+    if isinstance(value, tuple) and depth:
+        return [_as_stored(item, depth - 1) for item in value]
     return str.__str__(value) if isinstance(value, DataType) else value
 
 
@@ -163,12 +166,13 @@ def apply_plan(sch: Schedule, block: Any, plan: Plan | Mapping[str, Any]) -> Non
     Raises ScheduleError, which says what is wrong with the plan for this block; the schedule is as
     before then.
     """
-    rv = sch.get_block(block) if isinstance(block, str) else block
     chosen = plan if isinstance(plan, Plan) else plan_from_json(plan)
-    view = View(sch, rv)
-    reason = chosen.wrong(view)
-    if reason is not None:
-        name = view.block.name_hint
-        raise ScheduleError(f"{chosen} does not fit block {name}, a {view.kind.value}: {reason}")
     with sch.attempt():
+        rv = sch.get_block(block) if isinstance(block, str) else block
+        give_axes_loops(sch, rv)
+        view = View(sch, rv)
+        reason = chosen.wrong(view)
+        if reason is not None:
+            what = f"block {view.block.name_hint} ({view.kind.value})"
+            raise ScheduleError(f"{chosen} does not fit {what}: {reason}")
         chosen.apply(view)

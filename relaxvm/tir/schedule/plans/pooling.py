@@ -35,7 +35,7 @@ from ..model.regions import users_of
 from ..primitives.windows import guarded
 from ..schedule import Schedule
 from .contraction import partition_tails, variables_of
-from .cost import Cost, Demand, predict
+from .cost import Cost, Demand, predict, rates_of
 from .matches import Pool, match_pool
 from .plan import Plan
 from .queries import TYPICAL_SIZE, extent_of, is_pointwise, loops_inside, loops_of
@@ -106,7 +106,8 @@ class Windows(Plan):
         steps = min(_steps(view, pool, self.share), float(TYPICAL_SIZE))
         width = tile_width(view.extents[pool.vector], self.lanes, self.vectors)
         # Each tile starts and writes its results, and waits for the last of them.
-        cycles = results * (steps / 2 / self.lanes + 4 / width)
+        rates = rates_of(cpu, self.lanes, 8 * size)
+        cycles = results * (steps / rates.products / self.lanes + 4 / width)
         read = float(results * size * (pool.stride or 1) ** 2)
         traffic = ((read, read), (float(results * size), float(results * size)))
         return predict(Demand(cycles, traffic, math.prod(spatial[:-1])), cpu)

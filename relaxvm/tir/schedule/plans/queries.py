@@ -90,6 +90,12 @@ def no_more(extents: Iterable[PrimExpr], shape: Iterable[PrimExpr]) -> bool:
     return not symbols and few <= many
 
 
+def last_moving(indices: Sequence[PrimExpr], buffer: Buffer) -> Any:
+    """The last index along which a buffer has more than one element."""
+    sizes = zip(reversed(indices), reversed(buffer.shape))
+    return next((i for i, n in sizes if not is_const(n, 1)), None)
+
+
 def is_copy(store: Stmt) -> bool:
     """Whether a statement copies elements with other axes, or axes in another order."""
     value = store.value if isinstance(store, BufferStore) else None

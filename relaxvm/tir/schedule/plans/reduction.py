@@ -21,8 +21,10 @@ from ...stmt import Block
 from ...transform import PARTITION_HINT
 from ..model.facts import BlockKind
 from ..model.reducer import match_reducer
+from .cost import Cost, predict
 from .memory_order import Order, is_plain, largest_operand, run_length
 from .plan import Plan
+from .queries import TYPICAL_SIZE
 from .view import View
 
 # A partial result is of about this many elements: so few that rounding errors stay small, so many
@@ -54,6 +56,9 @@ class Begin(Plan):
 
     def wrong(self, view: View) -> str | None:
         return _wrong(view)
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        return predict(view.sweep(cpu, 1), cpu)
 
     def apply(self, view: View) -> None:
         sch, loops = view.sch, view.by_axis
@@ -100,6 +105,15 @@ class Rows(Plan):
         if _parts([view.extents[v] for v in order.reduce], self.part) is None:
             return f"there are not several parts of about {self.part} elements without a rest"
         return None
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        order: Any = view.order
+        if self.part:
+            return predict(view.sweep(cpu, self.part, 0, int(view.steps) // self.part), cpu)
+        run = order.reduce[len(order.reduce) - _run_of(view, order) :]
+        return predict(
+            view.sweep(cpu, math.prod(view.extents[v] or TYPICAL_SIZE for v in run)), cpu
+        )
 
     def apply(self, view: View) -> None:
         sch, rv = view.sch, view.rv
@@ -170,6 +184,13 @@ class Columns(Plan):
         if self.steps and (self.steps == 1 or not single or rows is None or rows % self.steps):
             return f"{self.steps} rows at once, of one result, leave a rest of {rows or 'unknown'}"
         return None
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        order: Any = view.order
+        row = math.prod(view.extents[v] or TYPICAL_SIZE for v in order.tail)
+        # Results that are kept in cache are loaded and stored for each few rows.
+        work = 1 / max(1, self.steps) if self.tile else 0.0
+        return predict(view.sweep(cpu, min(row, self.tile or row), work), cpu)
 
     def apply(self, view: View) -> None:
         sch = view.sch

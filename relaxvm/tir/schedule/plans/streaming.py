@@ -102,7 +102,7 @@ class Streaming(Plan):
         matrix, sums = columns * depth * size * p.times, columns * p.rows * size
         vectors = matrix / size / cpu.lanes(8 * size)
         # Each step reads its runs and reads and writes the sums.
-        cycles = vectors * (0.5 + p.rows * max(0.5, 2 / self.runs))
+        cycles = vectors * (1 + p.rows * max(1, 4 / self.runs)) / cpu.rates.products
         traffic = (
             (matrix, matrix),
             (2 * sums * depth / self.runs * p.times, self.width * p.rows * size),

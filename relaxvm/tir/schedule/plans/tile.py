@@ -63,7 +63,7 @@ class Tile(InTiles):
         widths = [v for v in range(1, _MOST_VECTORS + 1) if panel in (None, v * self.lanes)]
         for vectors, rows in in_registers(cpu, widths):
             packs = {p.needs_panels(rows, cpu), p.can_be_packed(), False}
-            if not p.contraction.unit and panel is None:
+            if not p.contraction.unit and p.can_be_packed():
                 packs = {True}
             for pack in packs:
                 ahead = p.asks_ahead(rows, cpu)
@@ -103,7 +103,7 @@ def wrong_tile(view: View, rows: int, columns: int, lanes: int, pack: bool) -> s
     p = view.product
     if p is None:
         return "it sums no products of two inputs over plain loops"
-    if not (p.contraction.unit or pack or p.contraction.panel is not None):
+    if not (p.contraction.unit or pack) and p.can_be_packed():
         return "columns of the streamed input are no neighbours: it has to be packed"
     if pack and not p.can_be_packed():
         return "the streamed input cannot be packed: there are no rows, or it is in panels already"

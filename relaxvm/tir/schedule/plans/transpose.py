@@ -9,6 +9,7 @@ shuffles, and stored along the other. Rows and columns that are left over are pa
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -33,6 +34,7 @@ from ...stmt import (
 from ...transform import PARTITION_HINT
 from ..primitives.intrin import register_builtin
 from ..schedule import Schedule
+from .cost import Cost, predict
 from .plan import Plan
 from .queries import extent_of, is_copy
 from .view import View
@@ -62,7 +64,7 @@ class Transpose(Plan):
         sizes = [view.extents[v] for v in axes]
         if any(n is not None and n < lanes for n in sizes):
             return None
-        if lanes == 1 or not is_copy(view.block.body) or None in sizes:
+        if lanes == 1 or not _is_of_squares(view) or None in sizes:
             return cls(tile, tile)
         return cls(tile, tile, lanes)
 
@@ -78,7 +80,7 @@ class Transpose(Plan):
             return "all it reads lies as what it writes"
         sizes = [view.extents[v] for v in axes]
         lanes = self.lanes
-        if lanes and (lanes == 1 or lanes & (lanes - 1) or not is_copy(view.block.body)):
+        if lanes and (lanes == 1 or lanes & (lanes - 1) or not _is_of_squares(view)):
             return f"squares of {lanes} are for plain copies, and powers of two from 2 on"
         for what, size, most in zip(("rows", "columns"), (self.rows, self.columns), sizes):
             if lanes and (most is None or size % lanes):
@@ -88,6 +90,15 @@ class Transpose(Plan):
             if not lanes and most is not None and size > max(most, 2):
                 return f"tiles of {size} {what}, and there are {most}"
         return None
+
+    def cost(self, view: View, cpu: CpuModel) -> Cost:
+        # The rows of a square are exchanged in halves, quarters, ...
+        demand = view.sweep(cpu, self.lanes or 1, math.log2(self.lanes or 1))
+        # Of lines that a tile has a part of, the rest comes again with others.
+        line = cpu.line_bytes / view.block.writes[0].buffer.dtype.itemsize
+        again = sum(max(0.0, line / side - 1) for side in (self.rows, self.columns))
+        amount, whole = demand.traffic[-1]
+        return predict(demand._replace(traffic=(*demand.traffic, (amount * again, whole))), cpu)
 
     def apply(self, view: View) -> None:
         sch, extents = view.sch, view.extents
@@ -107,6 +118,13 @@ class Transpose(Plan):
         for loop, extent, size in ((ro, rows, self.rows), (wo, columns, self.columns)):
             if extent is None or extent % size:
                 sch.annotate(loop, PARTITION_HINT, True)
+
+
+def _is_of_squares(view: View) -> bool:
+    """Whether a block is a plain copy, from the last axis of one buffer to that of another."""
+    store: Any = view.block.body
+    axes: Any = view.transposed
+    return is_copy(store) and (store.value.indices[-1] is axes[0] and store.indices[-1] is axes[1])
 
 
 def squares_of(buffer: Buffer, cpu: CpuModel) -> tuple[int, int]:

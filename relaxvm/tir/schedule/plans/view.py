@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, TypeVar
 
+from ....base import CpuModel, ScheduleError
 from ....ir import Var
+from ...index_map import IndexMap
 from ...stmt import Block, BufferStore
+from ...transform.rewriter import constant
 from ..model.facts import BlockKind, Facts, facts_of
 from ..primitives.packing import factors_of
 from ..schedule import Schedule
 from .contraction import Product, epilogue_of, match_contraction
 from .convolution_shape import Convolution, Sizes, match_convolution, sizes_of
+from .cost import Demand
 from .matches import Across, match_gather, match_pool, other_axis
 from .memory_order import Order, order_of
-from .queries import extent_of, is_pointwise, iterations, loops_of, reduces, root_of
+from .queries import (
+    TYPICAL_SIZE,
+    calls_of,
+    extent_of,
+    is_pointwise,
+    iterations,
+    last_moving,
+    loops_of,
+    reduces,
+    root_of,
+)
 
 T = TypeVar("T")
+CALL_CYCLES = 20  # of a function of one vector, in predictions
+_LOOP_CYCLES = 2  # of beginning and leaving one
 
 
 class Kind(enum.Enum):
@@ -44,6 +62,22 @@ class Kind(enum.Enum):
     OTHER = "other"
 
 
+_IN_TILES = (Kind.CONTRACTION, Kind.CONVOLUTION, Kind.POOL)
+
+
+def give_axes_loops(sch: Schedule, rv: Any) -> None:
+    """Let a block of products or windows, whose loops are parts of axes and may ask whether they
+    are too far, have a loop for each axis; where the order matters it stays.
+    """
+    view = View(sch, rv)
+    values = sch.state.realize(view.block).iter_values
+    if all(isinstance(v, Var) for v in values) or view.kind not in _IN_TILES:
+        return
+    axes = len(values)
+    with contextlib.suppress(ScheduleError), sch.attempt():
+        sch.transform_block_layout(rv, IndexMap.from_func(lambda *axes: [*axes], ndim=axes))
+
+
 class View:
     """A block of a schedule, as those see it who plan its loops. Nothing of it is changed by
     looking; what is found out is kept, and holds as long as the block is not scheduled.
@@ -55,6 +89,8 @@ class View:
         self.sch = sch
         self.rv = rv
         self.block: Block = sch.get(rv)
+        if not isinstance(self.block, Block):
+            raise ScheduleError(f"plans are for blocks, got {type(self.block).__name__}")
         self._left = left
         self._found: dict[Callable[[View], Any], Any] = {}
 
@@ -119,6 +155,30 @@ class View:
         """How often the block runs, symbols taken for typical."""
         return iterations(self.sch, self.loops)
 
+    def sweep(
+        self, cpu: CpuModel, inner: float = math.inf, work: float = 0.0, parts: int = 0
+    ) -> Demand:
+        """What the block demands whose loops go over it once.
+
+        inner  steps of the innermost loop, which vectors take
+        work   cycles of a vector beside those of loading, storing and functions
+        parts  that threads can share; 0: all that it writes
+        """
+        block = self.block
+        buffers = {r.buffer: False for r in block.reads} | {r.buffer: True for r in block.writes}
+        written = math.prod(
+            constant(a.range.extent) or TYPICAL_SIZE for a in block.iter_vars if a.is_spatial
+        )
+        inner = max(1.0, min(inner, self.steps))
+        vectors = -(-inner // cpu.lanes(max(b.dtype.bits for b in buffers)))
+        cycles = vectors * (1 + work + CALL_CYCLES * calls_of(block)) + _LOOP_CYCLES
+        traffic = []
+        for b, is_result in buffers.items():
+            size = math.prod(constant(n) or TYPICAL_SIZE for n in b.shape) * b.dtype.itemsize
+            moved = float(written if is_result else self.steps) * b.dtype.itemsize
+            traffic.append((moved, min(moved, size)))
+        return Demand(self.steps / inner * cycles, tuple(traffic), parts or max(1, written))
+
     @cached_property
     def product(self) -> Product | None:
         """What the block sums, if that is a product of two inputs over plain loops."""
@@ -168,6 +228,6 @@ class View:
         store, loops = self.block.body, self.by_axis
         if not isinstance(store, BufferStore) or not loops or not store.indices:
             return None
-        along: Any = store.indices[-1]
+        along = last_moving(store.indices, store.buffer)
         across = other_axis(store, loops) if self.facts.elementwise else None
         return None if across is None or along not in loops else (across, along)

@@ -20,6 +20,7 @@ from ...stmt import (
 )
 from ..model.bindings import loop_uses, runs_everywhere, runs_its_part
 from ..model.boxes import Box, region_while
+from ..model.dependence import loops_between
 from ..model.facts import BlockKind, facts_of
 from ..model.places import add_allocation, common_place, insert_after, insert_before, top_child
 from ..model.primitive import BLOCK, list_of, primitive
@@ -29,7 +30,7 @@ from ..model.regions import (
     refresh_around,
     replace_buffers,
 )
-from ..model.spans import Span, new_realize, union
+from ..model.spans import new_realize, union
 from ..model.state import State, paired_blocks, refuse
 from .marks import check_scope, find_buffer, pointer_var
 
@@ -67,17 +68,8 @@ def _check_accesses(state: State, scope: Block, buffer: Buffer, what: str) -> No
 
 def _region(state: State, users: Sequence[tuple[BlockRealize, Any]], inside: Stmt) -> Box | None:
     """What the accesses touch while all loops inside `inside` run."""
-    total: Box | None = None
-    for realize, access in users:
-        inner: list[For] = []
-        for p in state.path(realize):
-            if p.stmt is inside:
-                break
-            if isinstance(p.stmt, For):
-                inner.append(p.stmt)
-        box = region_while(state, realize, access, inner[::-1])
-        total = box if total is None else union(state, total, box)
-    return total
+    boxes = (region_while(state, r, a, loops_between(state, r, inside)) for r, a in users)
+    return union(state, boxes)
 
 
 def _spans(state: State, buffer: Buffer, box: Box | None) -> list[tuple[PrimExpr, Any] | None]:
@@ -119,7 +111,7 @@ def _placed(
     if around:
         block = copy_block(block_name, source, target, [None] * len(sizes), sizes)
         wanted = {
-            a.var: Span(cast(a.var.dtype, s[0]), s[1])
+            a.var: (cast(a.var.dtype, s[0]), s[1])
             for a, s in zip(block.iter_vars, spans)
             if s is not None
         }

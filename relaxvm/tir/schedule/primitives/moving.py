@@ -285,15 +285,14 @@ def _needed(
     """What the consumers touch in one iteration of the target, by access of the block."""
     out: list[tuple[Access, Box]] = []
     for w in facts_of(state, move.block).writes:
-        total: Box | None = None
-        for r in consumers:
-            inner = loops_between(state, r, move.target)
-            facts = facts_of(state, r.block)
-            for a in (*facts.reads, *facts.writes):
-                if a.buffer.data is not w.buffer.data:
-                    continue
-                box = _without_loads(_box_around(state, r, a, inner))
-                total = box if total is None else union(state, total, box)
+        boxes = (
+            _without_loads(_box_around(state, r, a, loops_between(state, r, move.target)))
+            for r in consumers
+            for facts in (facts_of(state, r.block),)
+            for a in (*facts.reads, *facts.writes)
+            if a.buffer.data is w.buffer.data
+        )
+        total = union(state, boxes)
         if total is not None:
             out.append((w, total))
     return out
@@ -489,13 +488,13 @@ def _provided(
 ) -> list[tuple[Access, Box]]:
     out: list[tuple[Access, Box]] = []
     for a in facts_of(state, move.block).reads:
-        total: Box | None = None
-        for r in producers:
-            inner = loops_between(state, r, move.target)
-            for w in facts_of(state, r.block).writes:
-                if w.buffer.data is a.buffer.data:
-                    box = region_while(state, r, w, inner)
-                    total = box if total is None else union(state, total, box)
+        boxes = (
+            region_while(state, r, w, loops_between(state, r, move.target))
+            for r in producers
+            for w in facts_of(state, r.block).writes
+            if w.buffer.data is a.buffer.data
+        )
+        total = union(state, boxes)
         if total is not None:
             out.append((a, total))
     return out
