@@ -130,7 +130,8 @@ class MutateParallel(Mutator):
             now = inst.args["ann_val"]
             others = [n for n in (1, *(self.cores * each for each in from_core)) if n != now]
             insts = list(trace.insts)
-            insts[k] = inst._replace(args={**inst.args, "ann_val": self.rng.choice(others)})
+            args = {**inst.args, "ann_val": self.rng.choice(others)}
+            insts[k] = Instruction.of(inst.kind, args, inst.outputs)
             decided = {n: trace.get_decision(i) for n, i in enumerate(trace.insts)}
             return Trace(insts, {n: d for n, d in decided.items() if d is not None})
         return None
