@@ -9,6 +9,7 @@ Enters: a module. Leaves: schedules. Not done here: drawing and changing decisio
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ class SpaceGenerator(Part):
 
     # What a derived class has that does not call `__init__`.
 
+    _rng: random.Random | None = None
+
     @functools.cached_property
     def sch_rules(self) -> list[ScheduleRule]:
         return _parts(_FROM_TARGET, ScheduleRule)
@@ -66,6 +69,7 @@ class SpaceGenerator(Part):
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         self.context = context
+        self._rng = random.Random(context.rand_state)
         for part in (*self.sch_rules, *self.postprocs, *self.mutator_probs):
             part.initialize_with_tune_context(context)
 
@@ -75,6 +79,10 @@ class SpaceGenerator(Part):
         other.postprocs = [postproc.clone() for postproc in self.postprocs]
         other.mutator_probs = {m.clone(): chance for m, chance in self.mutator_probs.items()}
         return other
+
+    def seed(self) -> int | None:
+        """What a schedule draws by: in a context, numbers that follow from its `rand_state`."""
+        return None if self._rng is None else self._rng.randrange(1, 1 << 31)
 
     @staticmethod
     def create(kind: Any = "post-order-apply", *args: Any, **options: Any) -> SpaceGenerator:
@@ -91,6 +99,7 @@ class SpaceGenerator(Part):
 
 
 PySpaceGenerator = SpaceGenerator
+create = SpaceGenerator.create
 
 
 def _kind(parts: Any) -> str:
@@ -136,7 +145,7 @@ class PostOrderApply(SpaceGenerator):
         self.f_block_filter = f_block_filter
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
-        designs = [Schedule(mod, error_render_level="fast")]
+        designs = [Schedule(mod, seed=self.seed(), error_render_level="fast")]
         for rule in self.sch_rules:
             designs = [d for design in designs for d in self._applied(rule, design)]
         return designs
@@ -189,7 +198,7 @@ class ScheduleFn(SpaceGenerator):
         self.sch_fn = sch_fn
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
-        sch = Schedule(mod)
+        sch = Schedule(mod, seed=self.seed())
         with asked(self.sch_fn, getattr(self.sch_fn, "__name__", "")):
             return schedules_of(self.sch_fn(sch), sch, "the function of ScheduleFn")
 

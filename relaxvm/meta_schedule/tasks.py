@@ -94,6 +94,11 @@ class Task:
         return sized(self.fn, self.sizes)
 
     @property
+    def runner_futures(self) -> None:
+        """What still runs, as TVM's tasks have it: nothing does between two rounds."""
+        return None
+
+    @property
     def is_terminated(self) -> bool:
         """Whether no more candidates are measured."""
         return self.state not in ("waiting", "searching")

@@ -21,6 +21,7 @@ from ..tir.schedule.plans import as_tuned
 from ..tir.transform import with_index_dtype
 from .arg_info import entry_of
 from .database import Database, key_of
+from .derived import asked
 from .progress import Progress
 from .space import Space
 from .tasks import INTERRUPTED, Task
@@ -53,6 +54,22 @@ class TunedTIR(Schedule):
     """
 
     database: Database
+    tuned: tuple[str, Target]
+
+    def is_of(self, mod: IRModule | PrimFunc, target: Target) -> bool:
+        """Whether it is a schedule of the loop function of `mod`, for such a target."""
+        key, own = self.tuned
+        return key == key_of(entry_of(mod)) and own.kind_name == target.kind_name
+
+    def __len__(self) -> int:
+        """How many records the database has."""
+        return len(self.database)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"TunedTIR({super().__repr__()}, {type(self.database).__name__} of {len(self)})"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "database" not in self.__dict__:
@@ -142,20 +159,26 @@ def tune_te(tensors: Sequence[Tensor], target: Any = None, *args: Any, **options
 def compile_tir(
     database: Database | TunedTIR, mod: IRModule | PrimFunc, target: Any = None
 ) -> Schedule | None:
-    """The fastest schedule that a database has for a loop function, or None."""
-    held = database.database if isinstance(database, TunedTIR) else database
-    return held.query_schedule(mod, Target.or_current(target))
+    """The fastest schedule that a database has for a loop function, or None. What `tune_tir` gave
+    for that very function is its own answer where the default schedule stays.
+    """
+    chosen = Target.or_current(target)
+    if not isinstance(database, TunedTIR):
+        return database.query_schedule(mod, chosen)
+    found: Schedule | None = database.database.query_schedule(mod, chosen)
+    return database if found is None and database.is_of(mod, chosen) else found
 
 
 def _answer(database: Database, fn: PrimFunc, target: Any) -> TunedTIR:
-    record = database.query_tuning_record(fn, Target.or_current(target))
+    with asked(database, "query_tuning_record"):
+        record = database.query_tuning_record(fn, Target.or_current(target))
     best = Space(fn, target).default().schedule if record is None else record.schedule(fn)
     # Marked as builds mark what they schedule, so that it is compiled as it was measured.
     wide = with_index_dtype(fn, "int64")
     start = fn if record is not None and key_of(fn) == record.workload.key else wide
     answer = TunedTIR(IRModule({"main": as_tuned(start, start)}))
     best.trace.apply_to_schedule(answer)
-    answer.database = database
+    answer.database, answer.tuned = database, (key_of(fn), Target.or_current(target))
     return answer
 
 

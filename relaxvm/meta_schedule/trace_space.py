@@ -77,6 +77,7 @@ class TraceSpace:
     ) -> None:
         self.fn = with_index_dtype(entry_of(mod), "int64")
         self.refused: dict[str, int] = {}
+        self.reasons: dict[str, str] = {}
         self.generator = PostOrderApply() if generator is None else generator
         whole = IRModule({"main": self.fn})
         self._start = Schedule(whole, error_render_level="fast")
@@ -119,9 +120,7 @@ class TraceSpace:
         while any(left.values()):
             mutator = rng.choices(list(left), list(left.values()))[0]
             del left[mutator]
-            mutator.rng = rng
-            with asked(mutator, "apply"):
-                trace = mutator.apply(point.trace)
+            trace = mutator.mutated(point.trace, rng)
             if trace is not None:
                 return self._replayed(trace, rng.randrange(1 << 30))
         return self.draw(rng)
@@ -165,6 +164,7 @@ class TraceSpace:
 
     def _refuse(self, name: str, why: str) -> NoReturn:
         self.refused[name] = self.refused.get(name, 0) + 1
+        self.reasons[name] = why
         raise ScheduleError(f"{name} refused the candidate: {why}")
 
 
@@ -227,6 +227,11 @@ class UnionSpace:
             for name, count in space.refused.items():
                 counts[name] = counts.get(name, 0) + count
         return counts
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Of all spaces."""
+        return {n: why for space in self.spaces.values() for n, why in space.reasons.items()}
 
     def default(self) -> Candidate:
         """That of the first space."""

@@ -89,7 +89,7 @@ def test_instructions_and_traces_are_made_as_in_tvm():
         ScheduleError, match="SamplePerfectTile: inputs and attrs are the arguments"
     ):
         Instruction(sample, [], [2], [])
-    with pytest.raises(ScheduleError, match="Fuse: .* too few or too many"):
+    with pytest.raises(ScheduleError, match=r"Fuse: .* too few or too many"):
         Instruction(InstructionKind.get("Fuse"), [i], [True, 3], [])
 
 

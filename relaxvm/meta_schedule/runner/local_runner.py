@@ -14,6 +14,9 @@ from ..processes import Process, default_memory_bytes
 from .config import EvaluatorConfig
 from .runner import Runner, RunnerFuture, RunnerInput, RunnerResult
 
+# TVM's, which are None by default.
+_FUNCTIONS = {"f_alloc_argument", "f_run_evaluator", "f_cleanup", "initializer"}
+
 
 class LocalRunner(Runner, kind="local"):
     """Runs in a process of this machine, whose crashes and limits stay outside.
@@ -35,9 +38,13 @@ class LocalRunner(Runner, kind="local"):
         num_threads: int = 1,
         **functions: Any,
     ) -> None:
-        if functions:
+        unknown = functions.keys() - _FUNCTIONS
+        if unknown:
+            raise TypeError(f"LocalRunner: unknown arguments: {', '.join(sorted(unknown))}")
+        given = [name for name, value in functions.items() if value is not None]
+        if given:
             raise ScheduleError(
-                f"LocalRunner: {', '.join(functions)}: kernels run in another process, which gets "
+                f"LocalRunner: {', '.join(given)}: kernels run in another process, which gets "
                 "no functions of this one; derive from PyRunner to run them otherwise"
             )
         if not timeout_sec > 0 or not cooldown_sec >= 0:

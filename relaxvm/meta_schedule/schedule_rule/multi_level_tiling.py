@@ -112,7 +112,7 @@ class MultiLevelTiling(ScheduleRule):
         except ScheduleError:
             return [before]  # a size that is a symbol, a loop that cannot be moved
         designs = [start]
-        sums = sch.get(block).init is not None
+        sums = sch.get(start.block).init is not None
         wanted = (
             (_keep_writes, self.reuse_write if sums else None),
             (_keep_reads, self.reuse_read),

@@ -20,8 +20,8 @@ from ...base import RelaxvmError, ScheduleError, TIRError, submodules
 from ...tir.schedule import Schedule
 from ..candidate import MeasureCandidate
 from ..cost_model import CostModel, knows, scores_of
-from ..database import Database
-from ..derived import DerivedError
+from ..database import Database, TuningRecord
+from ..derived import DerivedError, asked
 from ..runner import RunnerResult
 from ..space import no_candidate
 from ..trace_space import UnionSpace
@@ -101,7 +101,10 @@ class EvolutionarySearch(CountedStrategy, kind="evolutionary"):
             with contextlib.suppress(RelaxvmError, TypeError, ValueError):
                 known.append(self._space.candidate(self._space.point_from_json(saved)))
         fn = self._space.fn
-        starts = [] if database is None else database.starting_points(fn, self.context.target)
+        starts: list[TuningRecord] = []
+        if database is not None:
+            with asked(database, "starting_points"):
+                starts = database.starting_points(fn, self.context.target)
         for record in starts:
             with contextlib.suppress(RelaxvmError):
                 known.append(MeasureCandidate(record.schedule(fn)))
