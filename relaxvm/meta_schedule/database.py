@@ -54,6 +54,11 @@ class Workload:
             self._mod = mod
         return self._mod
 
+    @property
+    def keys(self) -> tuple[str, str]:
+        """Its key, and that of its function with wide indices, of which tuning keeps records."""
+        return self.key, key_of(with_index_dtype(entry_of(self.mod), "int64"))
+
     def as_json(self) -> list[str]:
         """Its key and its module, as text."""
         text = self._mod if isinstance(self._mod, str) else save_json(self._mod, spans=False)
@@ -255,7 +260,8 @@ class Database:
         """The fastest records of a workload, at most `top_k`; those that did not run are none."""
         if not isinstance(top_k, int) or top_k < 0:
             raise ScheduleError(f"top_k is a number of records, got {top_k!r}")
-        ran = [r for r in self._records_of(workload.key) if math.isfinite(r.seconds)]
+        own = list(self._records_of(workload.key)) or self._records_of(workload.keys[1])
+        ran = [r for r in own if math.isfinite(r.seconds)]
         return sorted(ran, key=lambda r: r.seconds)[:top_k]
 
     def _records_of(self, key: str) -> Iterable[TuningRecord]:
@@ -438,7 +444,7 @@ class MemoryDatabase(Database):
         self._in_order: list[TuningRecord] = []
 
     def has_workload(self, mod: IRModule) -> bool:
-        return Workload(mod).key in self._workloads
+        return any(key in self._workloads for key in Workload(mod).keys)
 
     def commit_workload(self, mod: IRModule) -> Workload:
         return self._written(Workload(mod))
@@ -576,7 +582,7 @@ class JSONDatabase(Database):
 
     def has_workload(self, mod: IRModule) -> bool:
         self._look()
-        return Workload(mod).key in self._workloads
+        return any(key in self._workloads for key in Workload(mod).keys)
 
     def commit_workload(self, mod: IRModule) -> Workload:
         return self._written(Workload(mod))

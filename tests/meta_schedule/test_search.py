@@ -280,6 +280,10 @@ def test_schedulers_of_tasks_measure_all_of_them(kind):
     assert len(scheduler.join_running_task(0)) == 2
     fastest = database.query_tuning_record(product(10), "llvm")
     assert fastest.schedule(product(10)) is not None
+    # Found as the function was written, too, though its records are of wide indices.
+    assert database.has_workload(IRModule({"main": product(10)}))
+    workload = database.commit_workload(IRModule({"main": product(10)}))
+    assert len(database.get_top_k(workload, 100)) == 6
 
 
 def test_a_scheduler_of_the_users_decides():
