@@ -136,6 +136,25 @@ def test_tune_tir_by_position_in_both_spellings(tmp_path):
         ms.tune_tir(shifted, TARGET, config, 4)
 
 
+def test_several_functions_are_tuned_as_one_schedule():
+    database, sch = ms.database.MemoryDatabase(), tvm.tir.Schedule(shifted)
+    sch.split(i := sch.get_loops("B")[1], sch.sample_perfect_tile(i, 2, decision=[13, 1]))
+    workload = database.commit_workload(tvm.IRModule({"main": shifted}))
+    database.commit_tuning_record(ms.database.TuningRecord.of(sch, workload, [1e-12], TARGET))
+    mod = tvm.IRModule({"first": one_number, "second": shifted})
+    tuned = ms.tune_tir(mod, TARGET, max_trials_global=1, database=database, listener=False)
+    assert tvm.ir.structural_equal(
+        tuned.mod["second"].without_attr("tir.is_scheduled"), sch.mod["main"]
+    )
+    for inst in tuned.trace.insts:
+        assert inst.args.get("func_name", "second") in ("first", "second")
+    assert "decision=[13, 1]" in str(tuned.trace)
+    assert [gv.name_hint for gv in tuned.mod.functions] == ["first", "second"]
+    assert ms.tir_integration.compile_tir(tuned, mod["second"], TARGET) is not None
+    with pytest.raises(ScheduleError, match="no kernel is called third; there are: first, second"):
+        ms.tune_tir(mod, TARGET, max_trials_global=1, special_space={"third": "post-order-apply"})
+
+
 def test_a_kernel_whose_one_block_is_the_whole(tmp_path):
     tuned = ms.tune_tir(one_number, TARGET, tmp_path, 1, listener=False)
     assert tuned.trace is not None
