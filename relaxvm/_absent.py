@@ -26,7 +26,6 @@ ABSENT: dict[str, dict[str, str]] = {
     "an annotation of `te` schedules; `tir.transform.CompactBufferAllocation` shrinks buffers": {
         "tir.transform": "InjectRollingBuffer"
     },
-    "comes with the tuner": {"meta_schedule.trace_apply": "*"},
     "boosting is scikit-learn's": {"meta_schedule.cost_model.xgb_model": "*"},
     "candidates run, on random arguments, in a process without functions of the user's": {
         "meta_schedule.runner.local_runner": "default_alloc_argument",

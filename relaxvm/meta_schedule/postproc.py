@@ -121,7 +121,11 @@ class RewriteParallelVectorizeUnroll(Postproc):
 
 
 def _parallelize(sch: Schedule, block: BlockRV, most: int) -> None:
-    """Share out the outermost loop, with those inside as long as all have at most so many jobs."""
+    """Share out the outermost loop, with those inside as long as all have at most so many jobs;
+    not at all for one job.
+    """
+    if most < 2:
+        return
     loops = list(sch.get_loops(block))
     reducing = _reducing(sch, block)
     while len(loops) > 1 and _extent(sch, loops[0]) * _extent(sch, loops[1]) <= most:

@@ -168,15 +168,19 @@ class PostOrderApply(SpaceGenerator):
             return schedules_of(rule.apply(sch, block), sch, f"{type(rule).__name__}.apply{about}")
 
     def _blocks(self, sch: Schedule) -> list[BlockRV]:
-        level = [
-            root_of(sch, gv.name_hint)
-            for gv, fn in sch.mod.functions.items()
-            if isinstance(fn, PrimFunc)
-        ]
         blocks: list[BlockRV] = []
-        while level:
-            blocks += level
-            level = [child for block in level for child in sch.get_child_blocks(block)]
+        for gv, fn in sch.mod.functions.items():
+            level = [root_of(sch, gv.name_hint)] if isinstance(fn, PrimFunc) else []
+            inside: list[BlockRV] = []
+            while level:
+                inside += level
+                level = [child for block in level for child in sch.get_child_blocks(block)]
+            names = [sch.get(block).name_hint for block in inside]
+            # By their names, where those are clear, so that traces say what they are about.
+            blocks += [
+                sch.get_block(name, gv.name_hint) if names.count(name) == 1 else block
+                for name, block in zip(names, inside)
+            ]
         wants = self.f_block_filter
         return [b for b in reversed(blocks) if wants is None or wants(sch.get(b))]
 

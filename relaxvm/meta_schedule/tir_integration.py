@@ -174,8 +174,8 @@ def compile_tir(
     chosen = Target.or_current(target)
     if not isinstance(database, TunedTIR):
         return database.query_schedule(mod, chosen)
-    found: Schedule | None = database.database.query_schedule(mod, chosen)
-    return database if found is None and database.is_of(mod, chosen) else found
+    best: Schedule | None = database.database.query_schedule(mod, chosen)
+    return database if best is None and database.is_of(mod, chosen) else best
 
 
 def _loops(mod: IRModule | PrimFunc, task_name: str) -> dict[str, PrimFunc]:
@@ -190,7 +190,7 @@ def _loops(mod: IRModule | PrimFunc, task_name: str) -> dict[str, PrimFunc]:
 def _answer(
     database: Database, mod: IRModule | PrimFunc, loops: Mapping[str, PrimFunc], target: Any
 ) -> TunedTIR:
-    found: dict[str, tuple[PrimFunc, Trace]] = {}
+    starts: dict[str, tuple[PrimFunc, Trace]] = {}
     for name, fn in loops.items():
         with asked(database, "query_tuning_record"):
             record = database.query_tuning_record(fn, Target.or_current(target))
@@ -198,12 +198,12 @@ def _answer(
         # Marked as builds mark what they schedule, so that it is compiled as it was measured.
         wide = with_index_dtype(fn, "int64")
         start = fn if record is not None and key_of(fn) == record.workload.key else wide
-        found[name if len(loops) > 1 else "main"] = as_tuned(start, start), best.trace
+        starts[name if len(loops) > 1 else "main"] = as_tuned(start, start), best.trace
     whole = IRModule(mod.functions if isinstance(mod, IRModule) and len(loops) > 1 else {})
-    for name, (start, _) in found.items():
+    for name, (start, _) in starts.items():
         whole[name] = start
     answer = TunedTIR(whole)
-    for name, (_, trace) in found.items():
+    for name, (_, trace) in starts.items():
         answer.work_on(name)
         _of_function(trace, name).apply_to_schedule(answer)
     answer.database = database

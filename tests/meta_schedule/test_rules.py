@@ -541,6 +541,20 @@ def test_free_layouts_are_those_that_loops_want():
     check_same(fn, sch)
 
 
+def test_steps_of_one_function_are_done_to_another_with_the_same_block():
+    anchor, other = product(), product(12, 16, 25, epilogue=True)
+    sch = TraceSpace(anchor, "llvm -num-cores=4").draw(random.Random(3)).schedule
+    tiles = [i.name for i in sch.trace.insts].count("sample_perfect_tile")
+    for fn in (anchor, other, stencil()):
+        again = Schedule(fn)
+        ms.trace_apply.schedule_using_anchor_trace(again, sch.trace, "llvm -num-cores=4")
+        drawn = [i for i in again.trace.insts if i.name == "sample_perfect_tile"]
+        assert len(drawn) == (0 if fn not in (anchor, other) else tiles)
+        check_same(fn, again)
+    # None of its blocks is named by the trace.
+    assert "T.parallel" in again.mod.script()
+
+
 # -- in a tuning -----------------------------------------------------------------------------------
 
 

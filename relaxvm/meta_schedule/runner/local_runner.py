@@ -41,10 +41,10 @@ class LocalRunner(Runner, kind="local"):
         unknown = functions.keys() - _FUNCTIONS
         if unknown:
             raise TypeError(f"LocalRunner: unknown arguments: {', '.join(sorted(unknown))}")
-        given = [name for name, value in functions.items() if value is not None]
-        if given:
+        wanted = [name for name, value in functions.items() if value is not None]
+        if wanted:
             raise ScheduleError(
-                f"LocalRunner: {', '.join(given)}: kernels run in another process, which gets "
+                f"LocalRunner: {', '.join(wanted)}: kernels run in another process, which gets "
                 "no functions of this one; derive from PyRunner to run them otherwise"
             )
         if not timeout_sec > 0 or not cooldown_sec >= 0:

@@ -6,6 +6,7 @@ where random variables are named b0, l1, v2, ... in the order in which they appe
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -57,6 +58,20 @@ class Instruction:
     def attrs(self) -> dict[str, Any]:
         """The other arguments by name."""
         return {k: v for k, v in self.args.items() if not self.kind.kind(k).is_input}
+
+    def repeat(self, sch: Any, values: dict[int, Any], decision: Any) -> None:
+        """Apply it to another schedule. `values` are random variables there, by the identity of
+        those here; its outputs are added.
+        """
+        args = {name: _replaced(v, values) for name, v in self.args.items()}
+        if self.kind.random:
+            args["decision"] = decision
+        results = sch._run(self.kind, args)
+        if len(results) != len(self.outputs):
+            raise ScheduleError(
+                f"{self.name} gave {len(results)} results here, the trace has {len(self.outputs)}"
+            )
+        values.update({id(old): new for old, new in zip(self.outputs, results)})
 
     def line(self, names: _Names, decision: Any = None) -> str:
         """As Python."""
@@ -310,15 +325,21 @@ class Trace:
         for k, inst in enumerate(self.insts):
             if remove_postproc and inst.name == "enter_postproc":
                 break
-            args = {name: _replaced(v, values) for name, v in inst.args.items()}
-            if inst.kind.random:
-                decision = self._decisions.get(k)
-                if decision_provider is not None:
-                    inputs = [v for a in args.values() for v in _variables(a)]
-                    decision = decision_provider(inst, inputs, inst.attrs, decision)
-                args["decision"] = decision
-            results = sch._run(inst.kind, args)
-            values.update({id(old): new for old, new in zip(inst.outputs, results)})
+            decision = self._decisions.get(k)
+            if inst.kind.random and decision_provider is not None:
+                inputs = [_replaced(v, values) for a in inst.args.values() for v in _variables(a)]
+                decision = decision_provider(inst, inputs, inst.attrs, decision)
+            inst.repeat(sch, values, decision)
+
+    def apply_what_fits(self, sch: Any) -> None:
+        """Apply the instructions to a schedule of another function, without those that are about
+        blocks that it does not have, or that it refuses.
+        """
+        values: dict[int, Any] = {}
+        for k, inst in enumerate(self.insts):
+            if all(id(v) in values for a in inst.args.values() for v in _variables(a)):
+                with contextlib.suppress(ScheduleError):
+                    inst.repeat(sch, values, self._decisions.get(k))
 
     # -- text --------------------------------------------------------------------------------------
 
