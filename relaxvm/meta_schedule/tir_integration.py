@@ -23,7 +23,7 @@ from .arg_info import entry_of
 from .database import Database, key_of
 from .progress import Progress
 from .space import Space
-from .tasks import INTERRUPTED, Task
+from .tasks import INTERRUPTED, TIME, Task
 from .tuning import Parts, tune_kernels
 
 _logger = logging.getLogger("relaxvm.meta_schedule")
@@ -116,15 +116,15 @@ def tune_tir(
     seconds = limits.max_seconds if max_seconds is None else max_seconds
     fn = entry_of(mod)
     task = Task(task_name, fn, 1.0, names=[task_name])
-    with Progress.chosen(listener) as tell:
+    with Progress.chosen(listener, seconds) as tell:
         tuned = tune_kernels(
             [task], seconds, target=target, work_dir=work_dir, max_trials=most,
             max_trials_per_task=of_task, round_trials=size, seed=seed or 0, database=database,
             module_equality=module_equality, listener=tell,
             parts=Parts(**{"strategy": limits.strategy, **parts}),
         )  # fmt: skip
-    is_reached = task.default_seconds is not None or tuned.ended == INTERRUPTED
-    if task.is_failed or not is_reached:
+    is_over = tuned.ended in (INTERRUPTED, TIME)
+    if task.is_failed or (task.default_seconds is None and not is_over):
         raise ScheduleError(f"tune_tir: {task_name}: {task.state}")
     _logger.info("%s", tuned)
     return _answer(tuned.database, fn, target)
