@@ -12,6 +12,8 @@ import json
 import math
 import pathlib
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -178,6 +180,16 @@ class Engine:
         except (ScheduleError, TIRError, LoadError) as error:
             task.state = f"{CANNOT}: {error}"
             self.tell("task", task, task.state)
+        except Exception as error:
+            # It is not to cost what was found for others.
+            task.state = f"{CANNOT}: {type(error).__name__}: {error}"
+            told = "".join(traceback.format_exception(error)[-3:])
+            warnings.warn(
+                f"tune: {task.name}: a fault of relaxvm's, which ends its search; please report "
+                f"it: {told}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         task.spent += time.perf_counter() - begun
 
     def begin(self, number: int, deadline: float = math.inf) -> None:

@@ -191,6 +191,29 @@ def test_finals_get_the_time_that_they_need():
     assert {task.state for task in tasks[:2]} == {"default stays: no time to compare"}
 
 
+def test_a_sum_to_one_number_has_designs():
+    a, k = te.placeholder((64,), "float32", "a"), te.reduce_axis((0, 64), "k")
+    fn = te.create_prim_func([a, te.compute((), lambda: te.sum(a[k], k), "b")])
+    ctx = ms.TuneContext(fn, target="llvm", search_strategy="evolutionary", rand_state=0)
+    ctx.pre_tuning(8, 8)
+    assert len(ctx.generate_measure_candidates()) > 1
+
+
+def test_a_fault_of_one_kernel_does_not_end_the_search_of_others(monkeypatch):
+    def faulty(self):
+        if self.task_name == "bad":
+            raise IndexError("of ours")
+        return generate(self)
+
+    generate = ms.TuneContext.generate_measure_candidates
+    monkeypatch.setattr(ms.TuneContext, "generate_measure_candidates", faulty)
+    tasks = [Task("bad", bad_default(4), 0.9), Task("good", bad_default(5), 0.1)]
+    with pytest.warns(RuntimeWarning, match="bad: a fault of relaxvm's(.|\n)*IndexError: of ours"):
+        tuned = ms.tune_kernels(tasks, 60, max_trials=2)
+    assert tuned.ended == "trials" and tasks[1].trials == 2
+    assert tasks[0].state == "cannot be measured: IndexError: of ours"
+
+
 def test_a_listener_that_raises_ends_the_tuning_after_the_best_were_kept():
     heard = []
 
