@@ -7,6 +7,7 @@ result.artifact_path                     a kernel library, as `runtime.Module.lo
 
 from __future__ import annotations
 
+import math
 import pathlib
 import queue
 import tempfile
@@ -110,10 +111,13 @@ class LocalBuilder(Builder):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._count = 0
 
-    def build_one(self, mod: IRModule, target: Any, context: list[Any]) -> dict[str, Any]:
+    def build_one(
+        self, mod: IRModule, target: Any, context: list[Any], seconds: float = math.inf
+    ) -> dict[str, Any]:
         """{"module": bytes}, or {"kind", "reason"}; "spent" are seconds. Threads may call it.
 
         context  of `plain_context`
+        seconds  after which it is ended, if that is sooner than `timeout_sec`
         """
         if self.f_build is not None:
             try:
@@ -128,7 +132,7 @@ class LocalBuilder(Builder):
         }
         process = self._free.get()
         try:
-            return process.ask(request, self.timeout_sec)
+            return process.ask(request, min(seconds, self.timeout_sec))
         finally:
             self._free.put(process)
 

@@ -24,7 +24,7 @@ from .database import Database, key_of
 from .derived import asked
 from .progress import Progress
 from .space import Space
-from .tasks import INTERRUPTED, Task
+from .tasks import INTERRUPTED, TIME, Task
 from .tuning import Parts, tune_kernels
 
 _logger = logging.getLogger("relaxvm.meta_schedule")
@@ -141,16 +141,16 @@ def tune_tir(
             f" {', '.join(loops)}"
         )
     tasks = [Task(name, fn, 1.0 / len(loops), names=[name]) for name, fn in loops.items()]
-    with Progress.chosen(listener) as tell:
+    with Progress.chosen(listener, seconds) as tell:
         tuned = tune_kernels(
             tasks, seconds, target=target, work_dir=work_dir, max_trials=most,
             max_trials_per_task=of_task, round_trials=size, seed=seed or 0, database=database,
             module_equality=module_equality, listener=tell,
             parts=Parts(**{"strategy": limits.strategy, **parts}),
         )  # fmt: skip
+    is_over = tuned.ended in (INTERRUPTED, TIME) or len(tasks) > 1
     for task in tasks:
-        is_reached = task.default_seconds is not None or tuned.ended == INTERRUPTED
-        if task.is_failed or (not is_reached and len(tasks) == 1):
+        if task.is_failed or (task.default_seconds is None and not is_over):
             raise ScheduleError(f"tune_tir: {task.name}: {task.state}")
     _logger.info("%s", tuned)
     return _answer(tuned.database, mod, loops, target)

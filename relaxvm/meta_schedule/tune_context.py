@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Sequence
 from functools import cached_property
@@ -61,6 +62,10 @@ class TuneContext:
         self.num_threads = number_of_cores(num_threads)
         self.tried: Sequence[Any] = ()
         """Points that an older search tried, as JSON, the fastest first."""
+        self.until = math.inf
+        """When, by `time.perf_counter`, the strategy is to propose what it has."""
+        self.pruned = 0
+        """How many candidates the strategy left out because a cost model said so."""
         self.space_generator: SpaceGenerator | None = space_generator
         if isinstance(space_generator, str) or callable(space_generator):
             self.space_generator = SpaceGenerator.create(space_generator)

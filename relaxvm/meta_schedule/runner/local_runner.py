@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -61,16 +62,16 @@ class LocalRunner(Runner, kind="local"):
         """Have the process ready. Raises ScheduleError if there can be none."""
         self._process.ready()
 
-    def prepare(self, task: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare(self, task: Mapping[str, Any], seconds: float = math.inf) -> dict[str, Any]:
         """Let the kernels that come be checked against the default one, of which `task` tells (see
-        `worker._Task`), unless they are already: {} or {"kind", "reason"}.
+        `worker._Task`), unless they are already: {} or {"kind", "reason"}, within so many seconds.
         """
         self._process.ready()
         if self._prepared == self._process.generation and self._task is task:
             return {}
         self._task = None
         request = {"do": "prepare", "threads": self.num_threads, **task}
-        answer = self._process.ask(request, 2 * self.timeout_sec + 10)
+        answer = self._process.ask(request, min(seconds, 2 * self.timeout_sec + 10))
         if "kind" in answer:
             return answer
         self._task, self._prepared = task, self._process.generation

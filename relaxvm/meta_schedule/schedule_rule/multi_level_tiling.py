@@ -53,7 +53,10 @@ class _Tiled(NamedTuple):
 
     def loop(self, level: int) -> LoopRV:
         """The innermost loop of the first `level` letters of the structure."""
-        return [loop for tile in self.tiles[:level] for loop in tile][-1]
+        loops = [loop for tile in self.tiles[:level] for loop in tile]
+        if not loops:
+            raise ScheduleError(f"there is no loop in the first {level} levels of tiles")
+        return loops[-1]
 
 
 @dataclass
