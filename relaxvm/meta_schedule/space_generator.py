@@ -125,6 +125,19 @@ def _parts(parts: Any, of: Any) -> list[Any]:
     return several
 
 
+def designs_of(generator: SpaceGenerator, mod: IRModule) -> list[Schedule]:
+    """What a generator, perhaps the user's, designs. Raises ScheduleError if that is nothing."""
+    with asked(generator, "generate_design_space"):
+        designs = generator.generate_design_space(mod)
+        if not isinstance(designs, (list, tuple)) or not all(
+            isinstance(each, Schedule) for each in designs
+        ):
+            raise ScheduleError(f"wanted a list of Schedule, got {designs!r}")
+    if not designs:
+        raise ScheduleError(f"the space generator {type(generator).__name__} designs nothing")
+    return list(designs)
+
+
 class PostOrderApply(SpaceGenerator):
     """Each rule in turn, for each block: those that are written last come first, so that a block
     finds the loops of what reads it.

@@ -23,7 +23,7 @@ from ..tir.transform import with_index_dtype
 from .arg_info import entry_of
 from .derived import asked
 from .space import Candidate, DesignSpace, Space
-from .space_generator import PostOrderApply, SpaceGenerator
+from .space_generator import PostOrderApply, SpaceGenerator, designs_of
 
 # Of what is drawn from the space of known plans and the one of rules, the part of the former.
 _KNOWN = 0.7
@@ -94,12 +94,9 @@ class TraceSpace:
 
     def designed(self) -> list[Trace]:
         """What the generator designs, asked anew. Raises ScheduleError if that is nothing."""
-        generator, schedules = self.generator, self._designs
+        schedules = self._designs
         if schedules is None:
-            with asked(generator, "generate_design_space"):
-                schedules = generator.generate_design_space(self._start.mod)
-        if not schedules:
-            raise ScheduleError(f"the space generator {type(generator).__name__} designs nothing")
+            schedules = designs_of(self.generator, self._start.mod)
         return [sch.trace.simplified(remove_postproc=True) for sch in schedules]
 
     def default(self) -> Candidate:

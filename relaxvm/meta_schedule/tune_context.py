@@ -22,7 +22,7 @@ from .derived import asked
 from .runner import RunnerResult
 from .search_strategy import SearchStrategy
 from .space import DesignSpace
-from .space_generator import SpaceGenerator
+from .space_generator import SpaceGenerator, designs_of
 from .trace_space import TraceSpace, whole_space
 
 
@@ -98,8 +98,7 @@ class TuneContext:
             raise ScheduleError(f"TuneContext: {self.task_name} has no mod")
         if self.space_generator is None:
             return [self.space.default().sch]
-        with asked(self.space_generator, "generate_design_space"):
-            return list(self.space_generator.generate_design_space(self.mod))
+        return designs_of(self.space_generator, self.mod)
 
     @cached_property
     def designs(self) -> list[Schedule]:

@@ -72,6 +72,11 @@ class Nothing(ms.space_generator.PySpaceGenerator):
         return []
 
 
+class Number(ms.space_generator.PySpaceGenerator):
+    def generate_design_space(self, mod):
+        return [3]
+
+
 @pytest.mark.parametrize(
     ("parts", "told"),
     [
@@ -79,6 +84,7 @@ class Nothing(ms.space_generator.PySpaceGenerator):
         ({"database": Lost()}, "Lost.starting_points raised KeyError"),
         ({"strategy": Odd()}, r"Odd.generate_measure_candidates .*MeasureCandidate.*got \[3\]"),
         ({"space": Nothing()}, "Nothing designs nothing"),
+        ({"space": Number()}, r"Number.generate_design_space .*a list of Schedule, got \[3\]"),
     ],
 )
 def test_what_parts_give_is_checked(parts, told):
