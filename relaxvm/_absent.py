@@ -26,12 +26,15 @@ ABSENT: dict[str, dict[str, str]] = {
     "an annotation of `te` schedules; `tir.transform.CompactBufferAllocation` shrinks buffers": {
         "tir.transform": "InjectRollingBuffer"
     },
-    "comes with the tuner": {"meta_schedule.trace_apply": "*"},
     "boosting is scikit-learn's": {"meta_schedule.cost_model.xgb_model": "*"},
     "candidates run, on random arguments, in a process without functions of the user's": {
         "meta_schedule.runner.local_runner": "default_alloc_argument",
         "meta_schedule.utils": "get_global_func_with_default_on_worker",
     },
+    "models are tuned as Relax: `meta_schedule.relax_integration`, or `relaxvm.tune`": {
+        "meta_schedule": "is_meta_schedule_enabled relay_integration",
+    },
+    "a helper of TVM's own tests": {"meta_schedule": "testing", "tir.schedule": "testing"},
     "comes with the importer": {
         "relax.frontend.common": "*",
         "relax.frontend.torch": "*",
@@ -45,7 +48,9 @@ ABSENT: dict[str, dict[str, str]] = {
         "contrib": "cublas cudnn cutlass hipblas nvcc rocblas rocm thrust",
         "relax.backend": "DispatchSampling",
         "dlight": "*",
+        "meta_schedule.schedule_rule": "MultiLevelTilingTensorCore",
         "relax.frontend.nn": "llm",
+        "tir.tensor_intrin": "cuda metal rocm",
         "runtime": "cuda rocm opencl metal vulkan webgpu",
         "script.tir": """
             tvm_fill_fragment tvm_load_matrix_sync tvm_store_matrix_sync tvm_mma_sync

@@ -8,6 +8,7 @@ with tuned.database:
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -98,7 +99,11 @@ def choices_for(mod: IRModule, target: Target) -> Choices:
             key = key or model_key(mod)
             saved = database.query_choices(key, target)
             if saved is not None:
-                chosen = choices_from_json(saved)
+                try:
+                    chosen = choices_from_json(saved)
+                except LoadError as error:
+                    warnings.warn(f"what was tuned of the model is left out: {error}", stacklevel=2)
+                    return Choices()
                 decided("built as it was measured to be fastest: {}", chosen)
                 return chosen
     return Choices()

@@ -122,10 +122,12 @@ def tune_relax(
     """
     tasks = tasks_of(_bound(mod, params), target)
     if op_names is not None:
+        if isinstance(op_names, str):
+            raise ScheduleError(f"tune_relax: op_names: wanted a list of words, got {op_names!r}")
         tasks = [t for t in tasks if any(word in t.name for word in op_names)]
     if not tasks:
         raise ScheduleError(f"tune_relax: no kernel is named like one of {op_names}")
-    with Progress.chosen(listener) as tell:
+    with Progress.chosen(listener, max_seconds) as tell:
         tuned = tune_kernels(
             tasks, max_seconds, target=target, work_dir=work_dir, max_trials=max_trials_global,
             max_trials_per_task=max_trials_per_task, round_trials=num_trials_per_iter,

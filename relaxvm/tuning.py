@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import pathlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -16,9 +17,12 @@ from .meta_schedule import (
     Database,
     Listener,
     Parts,
+    Progress,
     Task,
     Tuned,
     Whole,
+    check_limits,
+    database_of,
     heard,
     interrupts,
     tasks_from,
@@ -55,7 +59,7 @@ def tune(
     confidence: float = 0.95,
     seed: int = 0,
     database: Database | None = None,
-    listener: Listener | None = None,
+    listener: Listener | Literal[False] | None = None,
     whole_model: bool = True,
     **parts: Any,
 ) -> Tuned:
@@ -79,7 +83,8 @@ def tune(
     confidence   of the comparison by turns that another schedule has to win
     seed         of the search
     database     takes the records instead of one in `work_dir`
-    listener     is told what happens: (kind, task or None, text)
+    listener     is told what happens: (kind, task or None, text). None: it is shown, as a table in
+                 a notebook and on a terminal, else in lines on standard error; False: nothing is
     whole_model  whether a quarter of the time, 60 s at most, goes to choices about the whole model
                  (`Choices`): fusion, layouts, cores, how graph functions run
     parts        fields of `meta_schedule.Parts`: builder, runner, cost_model, measure_callbacks,
@@ -94,12 +99,15 @@ def tune(
     there is nothing to tune.
     """
     begun = time.perf_counter()
-    chosen, mod = Target.or_current(target), module_of(mod, shape_dict)
-    tell = listener or (lambda kind, task, text: None)
-    whole = model = None
+    # What is wrong is said before a model is built.
+    check_limits(seconds, max_trials, max_trials_per_task, num_threads, confidence, seed)
     choices, chosen_parts = Choices(), Parts(**parts)
+    kept = database_of(database, None if work_dir is None else pathlib.Path(work_dir))
+    chosen, mod = Target.or_current(target), module_of(mod, shape_dict)
+    whole = model = None
     tasks: list[Task] = []
-    with interrupts() as told:
+    reserved = 0.0
+    with Progress.chosen(listener, seconds) as tell, interrupts() as told:
         if whole_model and is_graph(mod) and "main" in mod:
             share = min(_WHOLE * seconds, _MOST_SECONDS)
             whole = Whole()
@@ -109,6 +117,7 @@ def tune(
                     num_threads=num_threads, confidence=confidence, seconds=min(1.0, share / 8),
                 )  # fmt: skip
             choices = model.choose(begun + share, whole, tell)
+            reserved = min(model.seconds_of_one, share)
         with choices.passes():
             with contextlib.suppress(KeyboardInterrupt), heard():
                 if not told.count:
@@ -118,16 +127,18 @@ def tune(
                 tasks, seconds,
                 target=choices.target(chosen), work_dir=work_dir, max_trials=max_trials,
                 max_trials_per_task=max_trials_per_task, num_threads=num_threads,
-                confidence=confidence, seed=seed, database=database, listener=listener,
-                spent=time.perf_counter() - begun, parts=chosen_parts,
+                confidence=confidence, seed=seed, database=kept, listener=tell,
+                spent=time.perf_counter() - begun + reserved, parts=chosen_parts,
             )  # fmt: skip
         if whole is not None and model is not None:
-            if choices != Choices() or tuned.database.knows_models:
-                tuned.database.commit_choices(model_key(mod), choices.as_json(), chosen)
-            if choices != Choices() or any(task.speedup > 1 for task in tuned.tasks):
-                with contextlib.suppress(KeyboardInterrupt), heard(), tuned.database:
+            if choices != Choices() or kept.knows_models:
+                kept.commit_choices(model_key(mod), choices.as_json(), chosen)
+            is_tuned = choices != Choices() or any(task.speedup > 1 for task in tuned.tasks)
+            if is_tuned and time.perf_counter() < begun + seconds:
+                with contextlib.suppress(KeyboardInterrupt), heard(), kept:
                     whole.final = model.compare(model.default, model.runs(Choices()))
             tuned.whole = whole
+    tuned.seconds = time.perf_counter() - begun
     return tuned
 
 

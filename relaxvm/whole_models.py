@@ -51,7 +51,10 @@ class WholeModel:
         self.mod, self.target, self._inputs = mod, target, inputs
         self._threads, self._confidence, self._seconds = num_threads, confidence, seconds
         self._values: Sequence[Any] | None = None
+        begun = time.perf_counter()
         self.default = self.runs(Choices())
+        self.seconds_of_one = time.perf_counter() - begun + seconds
+        """What building and comparing took the last time."""
 
     def runs(self, choices: Choices) -> Callable[[], Any]:
         """The model, built with some choices, to be called. Databases that are entered count."""
@@ -65,11 +68,12 @@ class WholeModel:
 
     def choose(self, deadline: float, whole: Whole, tell: Listener) -> Choices:
         """The fastest of some choices; each that is surely faster is kept for the next ones. Begins
-        nothing after `deadline`.
+        nothing that will not be over by `deadline`, as far as the last one tells.
         """
         chosen, best = Choices(), self.default
         for decided in self._decisions():
-            if time.perf_counter() > deadline:
+            begun = time.perf_counter()
+            if begun + self.seconds_of_one > deadline:
                 tell("note", None, "the whole model: no time for further choices")
                 break
             other = replace(chosen, **decided)
@@ -83,6 +87,7 @@ class WholeModel:
             except RelaxvmError as error:
                 tell("note", None, f"the whole model, {other}: {error}")
                 continue
+            self.seconds_of_one = time.perf_counter() - begun
             if compared is None:
                 tell("note", None, f"the whole model, {other}: other results, not taken")
                 continue

@@ -315,6 +315,14 @@ def test_a_program_from_a_file_names_its_nodes_unless_they_were_left_out(relaxvm
     assert "ONNX" not in stripped["code"]
 
 
+def test_streams_may_be_closed(monkeypatch):
+    monkeypatch.setattr(sys, "stdout", None)
+    monkeypatch.setattr(sys, "stderr", None)
+    assert cli.main(["ops"]) == 0 and cli.main(["run", "no_such.onnx"]) == 1
+    sys.stdout.close()
+    sys.stderr.close()
+
+
 def test_ops_lists_what_is_imported(relaxvm):
     rows = {(r["domain"], r["name"]): r for r in result_of(relaxvm, "ops")}
     assert rows["", "Softmax"]["how"] == "translated"

@@ -64,6 +64,9 @@ def parser() -> argparse.ArgumentParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; the exit code."""
+    # They may be closed (`>&-`): then what is told goes nowhere.
+    sys.stdout = sys.stdout or open(os.devnull, "w")
+    sys.stderr = sys.stderr or open(os.devnull, "w")
     arguments_parser = parser()
     try:
         import argcomplete

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import math
 import os
-import sys
 from typing import TYPE_CHECKING, Any
 
 from ..base import Deferred, LoadError
@@ -148,11 +146,4 @@ def _place(output: str) -> tuple[str | None, Any]:
 
 def _listener(console: Console, seconds: float) -> Any:
     """A person sees a table or lines; machines get an event a line on standard error."""
-    if not console.json:
-        return progress.Progress(seconds)
-    return progress.Progress.chosen(_event)
-
-
-def _event(kind: str, task: Any, text: str) -> None:
-    plain = {"event": kind, "text": text, "task": task and task.to_plain()}
-    print(json.dumps(plain), file=sys.stderr)
+    return progress.Events(seconds) if console.json else progress.Progress(seconds)

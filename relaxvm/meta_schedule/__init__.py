@@ -60,6 +60,8 @@ from .tir_integration import tune_tir as tune_tir
 from .tune import tune_tasks as tune_tasks
 from .tune_context import TuneContext as TuneContext
 from .tuning import Parts as Parts
+from .tuning import check_limits as check_limits
+from .tuning import database_of as database_of
 from .tuning import tune_kernels as tune_kernels
 from .whole import Whole as Whole
 

@@ -7,6 +7,7 @@ result.artifact_path                     a kernel library, as `runtime.Module.lo
 
 from __future__ import annotations
 
+import math
 import pathlib
 import queue
 import tempfile
@@ -19,7 +20,7 @@ import msgpack
 
 from ..base import ScheduleError, submodules
 from ..ir import IRModule, PassContext, save_msgpack
-from ..runtime import usable_cores
+from ..runtime import get_global_func, usable_cores
 from ..target import Target
 from .processes import Process, default_memory_bytes
 
@@ -62,6 +63,7 @@ class Builder:
 
 
 PyBuilder = Builder
+create = Builder.create
 
 
 class LocalBuilder(Builder):
@@ -70,14 +72,17 @@ class LocalBuilder(Builder):
     max_workers   how many; by default, one per core
     timeout_sec   for each candidate
     memory_bytes  for each candidate; by default 4 GiB, or half of the machine's
-    f_build       (module, target, params) -> `runtime.Module`: then that is called here instead
+    f_build       (module, target, params) -> `runtime.Module`, or the name that it is registered
+                  by: then that is called here instead
     """
 
     def __init__(
         self,
         max_workers: int | None = None,
         timeout_sec: float = 30.0,
-        f_build: Callable[..., Any] | None = None,
+        f_build: Callable[..., Any] | str | None = None,
+        f_export: None = None,
+        initializer: None = None,
         *,
         memory_bytes: int | None = None,
     ) -> None:
@@ -87,6 +92,13 @@ class LocalBuilder(Builder):
                 f"LocalBuilder: wanted 1 to 1024 workers and seconds above 0, got {max_workers!r} "
                 f"and {timeout_sec!r}"
             )
+        if f_export is not None or initializer is not None:
+            raise ScheduleError(
+                "LocalBuilder: f_export, initializer: kernels are written as files of their own "
+                "kind, by processes that get no functions of this one; derive from PyBuilder"
+            )
+        if isinstance(f_build, str):
+            f_build = get_global_func(f_build)
         if f_build is not None and not callable(f_build):
             raise ScheduleError(f"LocalBuilder: f_build is a function, got {f_build!r}")
         self.max_workers, self.timeout_sec, self.f_build = workers, float(timeout_sec), f_build
@@ -99,10 +111,13 @@ class LocalBuilder(Builder):
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._count = 0
 
-    def build_one(self, mod: IRModule, target: Any, context: list[Any]) -> dict[str, Any]:
+    def build_one(
+        self, mod: IRModule, target: Any, context: list[Any], seconds: float = math.inf
+    ) -> dict[str, Any]:
         """{"module": bytes}, or {"kind", "reason"}; "spent" are seconds. Threads may call it.
 
         context  of `plain_context`
+        seconds  after which it is ended, if that is sooner than `timeout_sec`
         """
         if self.f_build is not None:
             try:
@@ -117,7 +132,7 @@ class LocalBuilder(Builder):
         }
         process = self._free.get()
         try:
-            return process.ask(request, self.timeout_sec)
+            return process.ask(request, min(seconds, self.timeout_sec))
         finally:
             self._free.put(process)
 

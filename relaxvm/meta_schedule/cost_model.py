@@ -25,7 +25,7 @@ from .arg_info import entry_of
 from .candidate import MeasureCandidate
 from .database import key_of
 from .derived import asked
-from .feature_extractor import FeatureExtractor, PerStoreFeature
+from .feature_extractor import FeatureExtractor
 from .features import of_whole
 from .regressors import Network, Regressor, boosting
 from .runner import RunnerResult
@@ -79,7 +79,7 @@ class RandomModel(CostModel):
     """Random numbers; they are all it saves and loads."""
 
     def __init__(self, *, seed: int | None = None, max_range: int = 100) -> None:
-        self._rng, self._max = np.random.RandomState(seed), max_range
+        self._rng, self.max_range = np.random.RandomState(seed), max_range
 
     def load(self, path: str | os.PathLike[str]) -> None:
         _, numbers, *rest = _read(path, "random")
@@ -98,7 +98,7 @@ class RandomModel(CostModel):
         pass
 
     def predict(self, context: Any, candidates: Sequence[MeasureCandidate]) -> _Array:
-        return self._rng.rand(len(candidates)) * self._max
+        return self._rng.rand(len(candidates)) * self.max_range
 
     def knows(self, context: Any) -> bool:
         return False
@@ -143,8 +143,8 @@ class FeatureModel(CostModel):
     far that is to be trusted, and what is left, is learnt for each kernel from its own candidates.
 
     new_regressor       makes a regressor
-    extractor           None: `PerStoreFeature()`
-    num_warmup_samples  so many candidates have to be known until it predicts
+    extractor           a `FeatureExtractor`, or its kind
+    num_warmup_samples  so many candidates have to be known until it predicts, at least 2
     seed                of what it says until then
     prior               kernels that are known from elsewhere, which `save` leaves out
     """
@@ -153,17 +153,21 @@ class FeatureModel(CostModel):
         self,
         new_regressor: Callable[[], Regressor],
         *,
-        extractor: FeatureExtractor | None = None,
+        extractor: FeatureExtractor | str = "per-store-feature",
         num_warmup_samples: int = 8,
         seed: int = 0,
         prior: Sequence[FeatureGroup] = (),
     ) -> None:
-        if type(num_warmup_samples) is not int or num_warmup_samples < 2:
+        if type(num_warmup_samples) is not int or num_warmup_samples < 0:
             raise ScheduleError(
-                f"num_warmup_samples: wanted a number from 2, got {num_warmup_samples!r}"
+                f"num_warmup_samples: wanted a number from 0, got {num_warmup_samples!r}"
             )
-        self.extractor = PerStoreFeature() if extractor is None else extractor
-        self.num_warmup_samples = num_warmup_samples
+        if isinstance(extractor, str):
+            extractor = FeatureExtractor.create(extractor)
+        if not isinstance(extractor, FeatureExtractor):
+            raise ScheduleError(f"extractor: wanted a FeatureExtractor, got {extractor!r}")
+        self.extractor = extractor
+        self.num_warmup_samples = max(2, num_warmup_samples)
         self.data: dict[str, FeatureGroup] = {}
         self.prior = tuple(prior)
         self._new = new_regressor
@@ -240,8 +244,18 @@ class FeatureModel(CostModel):
         if not candidates:
             return []
         with asked(self.extractor, "extract_from"):
-            tables = [np.asarray(t) for t in self.extractor.extract_from(context, candidates)]
-            return [of_whole(t.astype("float64", copy=False)) for t in tables]
+            tables = [
+                np.asarray(t).astype("float64", copy=False)
+                for t in self.extractor.extract_from(context, candidates)
+            ]
+            if len(tables) != len(candidates) or not all(
+                t.ndim == 2 and np.isfinite(t).all() for t in tables
+            ):
+                raise ScheduleError(
+                    f"wanted a table of finite numbers for each of {len(candidates)} candidates, "
+                    f"got {[t.shape for t in tables][:3]}..."
+                )
+            return [of_whole(t) for t in tables]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """All candidates that are known: numbers and seconds, by kernel, as JSON."""
@@ -278,7 +292,7 @@ class XGBModel(FeatureModel):
     def __init__(
         self,
         *,
-        extractor: FeatureExtractor | None = None,
+        extractor: FeatureExtractor | str = "per-store-feature",
         num_warmup_samples: int = 8,
         seed: int = 0,
         prior: Sequence[FeatureGroup] = (),
@@ -297,7 +311,7 @@ class MLPModel(FeatureModel):
     def __init__(
         self,
         *,
-        extractor: FeatureExtractor | None = None,
+        extractor: FeatureExtractor | str = "per-store-feature",
         num_warmup_samples: int = 8,
         hidden_dim: int = 32,
         epochs: int = 150,
@@ -375,5 +389,6 @@ _KINDS: dict[str, Callable[..., CostModel]] = {
     "mlp": MLPModel,
     "random": RandomModel,
 }
+create = CostModel.create
 
 __getattr__ = submodules(__name__)

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import LoadError, PassError, ScheduleError, submodules
+from ..base import CodegenError, LoadError, PassError, ScheduleError, submodules
 from ..ir import IRModule, load_json, save_json, structural_digest
 from ..runtime import usable_cores
 from ..runtime.locks import lock
@@ -53,6 +53,11 @@ class Workload:
                 raise LoadError(f"the saved workload {self.key[:16]} is not what its key says")
             self._mod = mod
         return self._mod
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """Its key, and that of its function with wide indices, of which tuning keeps records."""
+        return self.key, key_of(with_index_dtype(entry_of(self.mod), "int64"))
 
     def as_json(self) -> list[str]:
         """Its key and its module, as text."""
@@ -196,12 +201,17 @@ def _fits(own: Target | None, target: Any) -> bool:
     target = Target(target)
     if own == target:
         return True
-    mine, other = cpu_model(own), cpu_model(target)
+    try:
+        mine, cpu = cpu_model(own), machine_of(own).cpu
+    except CodegenError:
+        # One that this LLVM knows nothing of.
+        return False
+    other = cpu_model(target)
     return (
         own.kind_name == target.kind_name
         and mine.architecture == other.architecture
         and mine.vector_bits == other.vector_bits
-        and machine_of(own).cpu == machine_of(target).cpu
+        and cpu == machine_of(target).cpu
     )
 
 
@@ -255,7 +265,8 @@ class Database:
         """The fastest records of a workload, at most `top_k`; those that did not run are none."""
         if not isinstance(top_k, int) or top_k < 0:
             raise ScheduleError(f"top_k is a number of records, got {top_k!r}")
-        ran = [r for r in self._records_of(workload.key) if math.isfinite(r.seconds)]
+        own = list(self._records_of(workload.key)) or self._records_of(workload.keys[1])
+        ran = [r for r in own if math.isfinite(r.seconds)]
         return sorted(ran, key=lambda r: r.seconds)[:top_k]
 
     def _records_of(self, key: str) -> Iterable[TuningRecord]:
@@ -370,7 +381,11 @@ class Database:
             if math.isfinite(record.seconds) and (held is None or record.seconds < held.seconds):
                 best[record.workload.key] = record
         for record in best.values():
-            destination.commit_workload(record.workload.mod)
+            try:
+                destination.commit_workload(record.workload.mod)
+            except LoadError as error:
+                warnings.warn(f"a record is left out: {error}", UserWarning, stacklevel=2)
+                continue
             destination.commit_tuning_record(record)
 
     def __enter__(self) -> Database:
@@ -438,7 +453,7 @@ class MemoryDatabase(Database):
         self._in_order: list[TuningRecord] = []
 
     def has_workload(self, mod: IRModule) -> bool:
-        return Workload(mod).key in self._workloads
+        return any(key in self._workloads for key in Workload(mod).keys)
 
     def commit_workload(self, mod: IRModule) -> Workload:
         return self._written(Workload(mod))
@@ -505,7 +520,9 @@ class JSONDatabase(Database):
                 pathlib.Path(path).touch()
         self._is_one_file = self.path_workload == self.path_tuning_record
         self._workload_file = LineFile(self.path_workload)
-        self._record_file = LineFile(self.path_tuning_record)
+        self._record_file = self._workload_file
+        if not self._is_one_file:
+            self._record_file = LineFile(self.path_tuning_record)
         self._workloads: dict[str, Workload] = {}
         self._lines: list[_Line] = []
         self._by_key: dict[str, list[_Line]] = {}
@@ -519,38 +536,41 @@ class JSONDatabase(Database):
         with self._lock:
             before = self._record_file.restarts
             # Records first: their workloads were written before them.
-            records = list(self._record_file.fresh())
+            records, others = [], []
+            for place, text in self._record_file.fresh():
+                head = _HEAD.match(text)
+                if head is not None or not self._is_one_file:
+                    key = "" if head is None else head[1].decode(errors="replace")
+                    records.append((place, len(text), key, text.endswith(b"]")))
+                else:
+                    others.append((place, text))
             if self._record_file.restarts != before:
                 self._lines.clear()
                 self._by_key.clear()
             wrong: list[str] = []
-            for place, text in self._workload_file.fresh():
-                if self._is_one_file and _HEAD.match(text):
-                    continue
+            for place, text in others if self._is_one_file else self._workload_file.fresh():
                 try:
                     saved = json.loads(text)
                     match saved:
-                        case [str(model), {"choices": {}, "target": None | {}}]:
+                        case [str(model), {"choices": {}, "target": None | {} as target}]:
+                            _ = target is None or _target(target)
                             super()._models().setdefault(model, []).append(saved[1])
                             continue
                     workload = Workload.from_json(saved)
                     self._workloads.setdefault(workload.key, workload)
-                except (ValueError, RecursionError) as error:
+                except (ValueError, RecursionError, PassError) as error:
                     wrong.append(f"at byte {place}: {str(error)[:100]}")
             _left_out(self.path_workload, wrong)
             wrong = []
-            for place, text in records:
-                head = _HEAD.match(text)
-                if head is None and self._is_one_file:
-                    continue
-                if head is None or not text.endswith(b"]"):
+            for place, size, key, is_closed in records:
+                if not key or not is_closed:
                     wrong.append(f"at byte {place}: not [key, [...], {{...}}]")
-                elif head[1].decode() not in self._workloads:
+                elif key not in self._workloads:
                     wrong.append(f"at byte {place}: its workload is not in the other file")
                 else:
-                    line = _Line(head[1].decode(), place, len(text))
+                    line = _Line(key, place, size)
                     self._lines.append(line)
-                    self._by_key.setdefault(line.key, []).append(line)
+                    self._by_key.setdefault(key, []).append(line)
             _left_out(self.path_tuning_record, wrong)
 
     def _read(self, lines: Sequence[_Line]) -> list[TuningRecord]:
@@ -576,7 +596,7 @@ class JSONDatabase(Database):
 
     def has_workload(self, mod: IRModule) -> bool:
         self._look()
-        return Workload(mod).key in self._workloads
+        return any(key in self._workloads for key in Workload(mod).keys)
 
     def commit_workload(self, mod: IRModule) -> Workload:
         return self._written(Workload(mod))

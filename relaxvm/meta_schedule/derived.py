@@ -24,13 +24,16 @@ class DerivedError(ScheduleError):
 
 def derived_object(cls: _Class) -> _Class:
     """`cls` itself: classes derived from `PyBuilder`, `PyRunner`, `PyDatabase`, ... are used as
-    they are. Raises ScheduleError for what is no such class.
+    they are; what is around one in TVM, its `_outer()`, is the object. Raises ScheduleError for
+    what is no such class.
     """
     bases = cls.__mro__[1:-1] if isinstance(cls, type) else ()
     if not any(base.__module__.startswith(_ROOM) for base in bases):
         raise ScheduleError(
             f"derived_object: wanted a class derived from one of meta_schedule's, got {cls!r}"
         )
+    marked: Any = cls
+    marked._outer = lambda self: self
     return cls
 
 
@@ -51,7 +54,8 @@ def asked(of: object, method: str, about: str = "") -> Iterator[None]:
 
 
 class Part:
-    """A part of a tuning context: a rule, a mutator, a postprocessor, a space generator.
+    """A part of a tuning context: a rule, a mutator, a postprocessor, a space generator, a search
+    strategy.
 
     Derived classes may take the context in `initialize_with_tune_context`, under that name or, as
     newer TVM spells it, with an underscore before it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pathlib
+from collections.abc import Mapping
 from typing import Any
 
 from ..base import LoadError, submodules
@@ -47,6 +48,16 @@ class DispatchContext:
         """The innermost one that is entered in this thread, or None."""
         owners = (getattr(source, "__self__", None) for source in reversed(SOURCES.get()))
         return next((o for o in owners if isinstance(o, DispatchContext)), None)
+
+    @property
+    def knows_models(self) -> bool:
+        """Whether it has choices for any model."""
+        return any(database.knows_models for database in self.databases)
+
+    def query_choices(self, model: str, target: Any = None) -> Mapping[str, Any] | None:
+        """What was chosen for a model as a whole, or None (`Database.query_choices`)."""
+        answers = (database.query_choices(model, target) for database in self.databases)
+        return next((answer for answer in answers if answer is not None), None)
 
     def query(self, mod: IRModule | PrimFunc, target: Any = None) -> TuningRecord | None:
         """The record for a kernel, or None: then the rules choose."""

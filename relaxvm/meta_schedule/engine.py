@@ -12,6 +12,8 @@ import json
 import math
 import pathlib
 import time
+import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -31,20 +33,25 @@ from .database import Database, TuningRecord, key_of
 from .derived import DerivedError, asked
 from .interrupts import check, heard, held
 from .line_file import LineFile
-from .measure import Comparison, Measured, Measurer
+from .measure import Comparison, Measured, Measurer, OutOfTime
 from .measure_callback import MeasureCallback
 from .progress import line_of
 from .regressors import rank_correlation
 from .runner import RunnerResult
-from .tasks import CANNOT, INTERRUPTED, Listener, Task
+from .tasks import CANNOT, INTERRUPTED, TIME, Listener, Task
 from .tune_context import TuneContext
 
 NO_END = 1 << 60
 """More trials than there will be."""
+NO_TIME = "default stays: no time to compare"
+"""The state of a task that has had no final."""
 # The part of the roof from which on a kernel is left alone.
 _AT_ROOF = 0.9
-# Seconds of a comparison at most and at least, and the part of all the time that finals may take.
-FINAL_SECONDS, _LEAST_FINAL, _FINALS = 1.0, 0.3, 0.15
+# Seconds of a comparison at most and at least, how often it calls a kernel at least, the part of
+# all the time that finals may take.
+FINAL_SECONDS, _LEAST_FINAL, _FINAL_CALLS, _FINALS = 1.0, 0.3, 24, 0.15
+# The part of the time that is left that drawing candidates may take.
+_DRAWING = 0.5
 # How much slower a schedule may seem at other sizes than those where it is faster: the same code at
 # two places in memory differs by so much.
 _NOISE = 0.01
@@ -69,7 +76,7 @@ class Engine:
     cost_model: CostModel | None
     callbacks: Sequence[MeasureCallback]
     context_of: Callable[[Task], TuneContext]
-    open_measurer: Callable[[Task], Measurer]
+    open_measurer: Callable[[Task, float], Measurer]
     tell: Listener
     trials: Trials
     confidence: float | None = 0.95
@@ -77,6 +84,7 @@ class Engine:
     most: int = NO_END
     most_of_task: int = NO_END
     measurers: dict[int, Measurer] = field(default_factory=dict)
+    _seconds: float = 0.0
     _begun: list[TuneContext] = field(default_factory=list)
     _roof: machine_roof.Roof | None = None
 
@@ -87,20 +95,17 @@ class Engine:
     def run(self, seconds: float) -> str:
         """Search for so long; why it ended. Raises DerivedError for what a user's part raised."""
         deadline = self.clock() + seconds
-        whole = min(seconds, 3600.0)
-        reserved = 0.0
-        if self.confidence is not None:
-            reserved = min(_FINALS * whole, 2 * FINAL_SECONDS * len(self.tasks))
+        self._seconds = min(seconds, 3600.0)
         failure = None
         try:
             with heard():
-                ended = self.search(deadline - reserved)
+                ended = self.search(deadline)
         except (KeyboardInterrupt, DerivedError) as error:
             failure = error if isinstance(error, DerivedError) else None
             why = INTERRUPTED if failure is None else str(failure)
             self.tell("note", None, f"{why}: the best so far are compared and kept")
             ended = INTERRUPTED
-            deadline = self.clock() + max(5.0, _FINALS * whole)
+            deadline = self.clock() + max(5.0, _FINALS * self._seconds)
         try:
             try:
                 with heard():
@@ -122,17 +127,31 @@ class Engine:
 
     # -- the search --------------------------------------------------------------------------------
 
+    def reserved(self) -> float:
+        """Seconds that are kept for the finals."""
+        if self.confidence is None:
+            return 0.0
+        most = min(_FINALS * self._seconds, 2 * FINAL_SECONDS * len(self.tasks))
+        return min(max(most, sum(map(self._least_final, self.measurers))), self._seconds / 2)
+
+    def _least_final(self, number: int) -> float:
+        """Seconds that the final of a task takes at least, building included."""
+        default = self.measurers[number].default
+        if not self.tasks[number].fastest or default.seconds is None:
+            return 0.0
+        return _LEAST_FINAL + _FINAL_CALLS * default.seconds + 2 * default.build_seconds
+
     def search(self, deadline: float) -> str:
-        """One round after the other; why it ended."""
-        while time.perf_counter() < deadline:
+        """One round after the other, until the finals; why it ended."""
+        while (end := deadline - self.reserved()) > time.perf_counter():
             if sum(t.trials for t in self.tasks) >= self.most:
                 return "trials"
             check()
             number = self.next()
             if number == -1:
                 return "nothing more to win"
-            self.round(number, deadline)
-        return "time"
+            self.round(number, end)
+        return TIME
 
     def next(self) -> int:
         """The number of the task that the scheduler wants next; -1: that is all."""
@@ -151,21 +170,34 @@ class Engine:
         task, begun = self.tasks[number], time.perf_counter()
         try:
             if number not in self.measurers:
-                self.begin(number)
+                self.begin(number, deadline)
             if task.state == "searching":
                 self._measure_some(number, deadline)
+        except OutOfTime:
+            pass
         except DerivedError:
             raise
         except (ScheduleError, TIRError, LoadError) as error:
             task.state = f"{CANNOT}: {error}"
             self.tell("task", task, task.state)
+        except Exception as error:
+            # It is not to cost what was found for others.
+            task.state = f"{CANNOT}: {type(error).__name__}: {error}"
+            told = "".join(traceback.format_exception(error)[-3:])
+            warnings.warn(
+                f"tune: {task.name}: a fault of relaxvm's, which ends its search; please report "
+                f"it: {told}",
+                RuntimeWarning,
+                stacklevel=2,
+            )
         task.spent += time.perf_counter() - begun
 
-    def begin(self, number: int) -> None:
-        """Measure the default schedule of a task. Raises what refuses it."""
+    def begin(self, number: int, deadline: float = math.inf) -> None:
+        """Measure the default schedule of a task. Raises what refuses it, and OutOfTime."""
         task = self.tasks[number]
         ctx = task.ctx = task.ctx or self.context_of(task)
-        measurer = self.measurers[number] = self.open_measurer(task)
+        ctx.until = deadline
+        measurer = self.measurers[number] = self.open_measurer(task, deadline)
         task.default_seconds = task.best_seconds = measurer.default.seconds
         self.share()
         task.roof_share = self._of_roof(task)
@@ -210,11 +242,13 @@ class Engine:
         ctx = task.ctx
         assert ctx is not None
         left = min(self.most - sum(t.trials for t in self.tasks), self.most_of_task - task.trials)
+        now = time.perf_counter()
+        measurer.until, ctx.until = deadline, now + _DRAWING * (deadline - now)
         candidates = ctx.generate_measure_candidates() if left > 0 else None
         if candidates is None:
             task.state = "no more candidates" if left > 0 else "as many trials as were allowed"
             return
-        candidates = candidates[:left]
+        candidates, task.pruned = candidates[:left], ctx.pruned
         predicted = scores_of(self.cost_model, ctx, candidates)
         before = task.best_seconds or math.inf
         told: list[Measured] = []
@@ -229,10 +263,8 @@ class Engine:
                 task.ran(candidates[k], measured.seconds, measured.noise)
             self.tell("trials", task, str(measured.refusal or ""))
             check()
-            if time.perf_counter() > deadline:
-                raise _OutOfTime
 
-        with contextlib.suppress(_OutOfTime):
+        with contextlib.suppress(OutOfTime):
             measurer.measure([as_tuned(ctx.space.fn, c.fn) for c in candidates], on_result)
         ran = [(p, -m.seconds) for p, m in zip(predicted, told) if m.seconds is not None]
         if len(ran) > 2:
@@ -273,13 +305,18 @@ class Engine:
         if self.confidence is not None:
             for k, (n, task) in enumerate(sorted(open_tasks, key=lambda pair: -pair[1].share)):
                 now = time.perf_counter()
-                end = now + max(_LEAST_FINAL, (deadline - now) / (len(open_tasks) - k))
-                self.final(task, self.measurers[n], end, self.confidence)
+                end = now + max(self._least_final(n), (deadline - now) / (len(open_tasks) - k))
+                if now < deadline:
+                    self.final(task, self.measurers[n], end, self.confidence)
+                else:
+                    task.state = NO_TIME
 
     def final(self, task: Task, measurer: Measurer, end: float, confidence: float) -> None:
         """One finalist after the other, until one is surely faster or the time is over."""
         assert task.ctx is not None
         fn = task.ctx.space.fn
+        # Both are built again.
+        measurer.until = end + FINAL_SECONDS + 2 * measurer.default.build_seconds
         # Each has a chance to win wrongly.
         confidence = 1 - (1 - confidence) / len(task.fastest)
         for _, candidate in task.fastest:
@@ -294,8 +331,9 @@ class Engine:
                     _check_size(measurer.resized(other), best, other.told, seconds)
             except DerivedError:
                 raise
-            except ScheduleError as error:
-                task.state = f"default stays: {error}"
+            except (ScheduleError, OutOfTime) as error:
+                late = isinstance(error, OutOfTime)
+                task.state = NO_TIME if late else f"default stays: {error}"
                 task.final = task.final and replace(task.final, holds=False)
                 continue
             task.state = "tuned" if task.final.holds else "default stays: not surely faster"
@@ -324,10 +362,6 @@ def _check_size(measurer: Measurer, best: PrimFunc, told: str, seconds: float) -
         compared = measurer.beats(best, seconds=seconds)
         if compared.speedup < 1 - _NOISE:
             raise ScheduleError(f"slower at {told}: {compared}")
-
-
-class _OutOfTime(Exception):
-    """The time for the search is over."""
 
 
 # -- what was tried --------------------------------------------------------------------------------

@@ -116,5 +116,6 @@ _KINDS: dict[str, Callable[..., FeatureExtractor]] = {
     "per-store-feature": PerStoreFeature,
     "random": RandomFeatureExtractor,
 }
+create = FeatureExtractor.create
 
 __getattr__ = submodules(__name__)

@@ -81,7 +81,7 @@ class FleetEngine(Engine):
 
     def search(self, deadline: float) -> str:
         """Keep all stations at work; why it ended."""
-        ended = "time"
+        ended, deadline = "time", deadline - self.reserved()
         try:
             while self.clock() < deadline:
                 check()

@@ -41,19 +41,14 @@ class LineFile:
                 self._end, self.restarts = 0, self.restarts + 1
             if size == self._end:
                 return
-            first = start = self._end
-            file.seek(start)
-            data = file.read(size - start)
-            while (end := data.find(b"\n", start - first)) >= 0:
-                line = data[start - first : end].strip()
-                place, start = start, first + end + 1
-                self._end = start
-                if line:
-                    yield place, line
-            if _is_json(data[start - first :]):
-                # Somebody wrote it without an end.
-                self._end = first + len(data)
-                yield start, data[start - first :].strip()
+            file.seek(self._end)
+            for line in file:
+                # One without an end may be somebody's who is still writing it.
+                if line.endswith(b"\n") or _is_json(line):
+                    place, text = self._end, line.strip()
+                    self._end += len(line)
+                    if text:
+                        yield place + line.index(text), text
 
     def read(self, places: Iterable[tuple[int, int]]) -> Iterator[bytes]:
         """Lines by their places and sizes; nothing where the file is gone."""

@@ -145,6 +145,10 @@ def _heads(n: int, least: int) -> float:
     return sum(math.comb(n, k) for k in range(least, n + 1)) / 2**n
 
 
+class OutOfTime(Exception):
+    """The time that a `Measurer` was given is over."""
+
+
 class Measurer:
     """Measures candidates for one kernel. Use it in a `with`, or `close` it.
 
@@ -157,6 +161,7 @@ class Measurer:
                  is as right as they say: only a `LocalRunner` checks
     evaluator    how long is measured, if there is no runner that says so
     seed         of the arguments
+    until        when, by `time.perf_counter`, whatever goes on is ended: OutOfTime
 
     The passes' options are those of the `PassContext` that is current when it is made. Raises
     ScheduleError if the default schedule itself cannot be measured, with the reason.
@@ -176,8 +181,9 @@ class Measurer:
         memory_bytes: int | None = None,
         seed: int = 0,
         one: Sized | None = None,
+        until: float = math.inf,
     ) -> None:
-        self.fn = entry_of(mod)
+        self.fn, self.until = entry_of(mod), until
         self._one = Sized(self.fn) if one is None else one
         self.target = Target.or_current(target)
         self.work_dir = None if work_dir is None else pathlib.Path(work_dir)
@@ -213,7 +219,7 @@ class Measurer:
         """Another one of the same function, at other sizes of its symbols."""
         return Measurer(
             self.fn, self.target, work_dir=self.work_dir, builder=self._builder,
-            runner=self._runner, seed=self._seed, one=one,
+            runner=self._runner, seed=self._seed, one=one, until=self.until,
         )  # fmt: skip
 
     # -- candidates --------------------------------------------------------------------------------
@@ -316,7 +322,10 @@ class Measurer:
     def _built(self, fn: PrimFunc) -> dict[str, Any]:
         mod = IRModule({"main": fn})
         if isinstance(self._builder, LocalBuilder):
-            answer = self._builder.build_one(mod, self.target, self._context)
+            seconds = self._left(self._builder.timeout_sec)
+            answer = self._in_time(
+                self._builder.build_one(mod, self.target, self._context, seconds)
+            )
             if "kind" in answer or isinstance(self._runner, LocalRunner):
                 return answer
         with asked(self._builder, "build"):
@@ -337,15 +346,14 @@ class Measurer:
             return self._refused(measured, built, spent)
         begun = time.perf_counter()
         if isinstance(self._runner, LocalRunner):
-            answer = self._runner.ask(
-                self._task,
-                {
-                    "do": "run",
-                    "module": built["module"],
-                    "enough": _ENOUGH * self._best(),
-                    **self._runner.evaluator_config.as_request(),
-                },
-                self._patience(),
+            request = {
+                "do": "run",
+                "module": built["module"],
+                "enough": _ENOUGH * self._best(),
+                **self._runner.evaluator_config.as_request(),
+            }
+            answer = self._in_time(
+                self._runner.ask(self._task, request, self._left(self._patience()))
             )
         else:
             answer = self._ran(built["path"])
@@ -385,6 +393,19 @@ class Measurer:
         if default is None:
             return self._runner.timeout_sec
         return min(self._runner.timeout_sec, _SLOWEST * default.run_seconds + _LEAST_SECONDS)
+
+    def _left(self, most: float = math.inf) -> float:
+        """The seconds that are left, at most so many. Raises OutOfTime if there are none."""
+        left = min(most, self.until - time.perf_counter())
+        if left <= 0:
+            raise OutOfTime
+        return left
+
+    def _in_time(self, answer: dict[str, Any]) -> dict[str, Any]:
+        """An answer; raises OutOfTime if it is only that there was no time for a better one."""
+        if answer.get("kind") == "timeout":
+            self._left()
+        return answer
 
     def _refused(
         self, measured: Measured, answer: Mapping[str, Any], build: float, run: float = 0.0
@@ -447,7 +468,8 @@ if __name__ == "__main__":
                     "bound": bound,
                     "seed": self._seed,
                 }
-                built = self._runner.prepare(self._task) | built
+                seconds = self._left()
+                built = self._in_time(self._runner.prepare(self._task, seconds)) | built
             measured = self._timed(measured, built)
         if measured.seconds is None:
             reason = measured.refusal or built.get("reason")
@@ -496,7 +518,8 @@ if __name__ == "__main__":
             **self._runner.evaluator_config.as_request(),
             "min_repeat_ms": 1,
         }
-        answer = self._runner.ask(self._task, request, seconds + 2 * self._runner.timeout_sec)
+        patience = self._left(seconds + 2 * self._runner.timeout_sec)
+        answer = self._in_time(self._runner.ask(self._task, request, patience))
         if "kind" in answer:
             reason = f"{answer['kind']}: {answer['reason']}"
             raise ScheduleError(f"beats: a candidate is refused: {reason}")

@@ -52,6 +52,7 @@ class MeasureCallback:
 
 
 PyMeasureCallback = MeasureCallback
+create = MeasureCallback.create
 
 
 class AddToDatabase(MeasureCallback):

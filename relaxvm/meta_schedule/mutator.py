@@ -11,6 +11,7 @@ mutator knows nothing to change. An instruction that is left without a decision 
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 from collections.abc import Iterator, Sequence
@@ -19,7 +20,7 @@ from typing import Any
 
 from ..base import ScheduleError, submodules
 from ..tir.schedule import Instruction, Trace
-from .derived import Part
+from .derived import Part, asked
 from .schedule_rule.finishing import PARALLEL, UNROLL
 
 _TILES = ("sample_perfect_tile", "sample_partitioned_tile")
@@ -34,8 +35,22 @@ class Mutator(Part):
     rng = random.Random(0)
 
     def apply(self, trace: Trace) -> Trace | None:
-        """A trace that differs in a decision, or None."""
+        """A trace that differs in a decision, or None. Derived classes may take a seed behind the
+        trace, as TVM gives them one.
+        """
         raise NotImplementedError(f"{type(self).__name__} does not say what it does")
+
+    def mutated(self, trace: Trace, rng: random.Random) -> Trace | None:
+        """What `apply` gives, with `rng` to draw from."""
+        self.rng = rng
+        apply: Any = self.apply
+        with asked(self, "apply"):
+            # Bound here, so that what is raised inside is not taken for wrong arguments.
+            wants_seed = len(inspect.signature(apply).parameters) > 1
+            other = apply(trace, rng.randrange(1, 1 << 31)) if wants_seed else apply(trace)
+            if not (other is None or isinstance(other, Trace)):
+                raise ScheduleError(f"wanted a Trace or None, got {type(other).__name__}")
+            return other
 
     @staticmethod
     def create(kind: str = "llvm") -> dict[Mutator, float]:
@@ -55,6 +70,7 @@ class Mutator(Part):
 
 
 PyMutator = Mutator
+create = Mutator.create
 
 
 class MutateTileSize(Mutator):
@@ -130,7 +146,8 @@ class MutateParallel(Mutator):
             now = inst.args["ann_val"]
             others = [n for n in (1, *(self.cores * each for each in from_core)) if n != now]
             insts = list(trace.insts)
-            insts[k] = inst._replace(args={**inst.args, "ann_val": self.rng.choice(others)})
+            args = {**inst.args, "ann_val": self.rng.choice(others)}
+            insts[k] = Instruction.of(inst.kind, args, inst.outputs)
             decided = {n: trace.get_decision(i) for n, i in enumerate(trace.insts)}
             return Trace(insts, {n: d for n, d in decided.items() if d is not None})
         return None

@@ -55,6 +55,7 @@ class Postproc(Part):
 
 
 PyPostproc = Postproc
+create = Postproc.create
 
 
 class DisallowDynamicLoop(Postproc):
@@ -120,7 +121,11 @@ class RewriteParallelVectorizeUnroll(Postproc):
 
 
 def _parallelize(sch: Schedule, block: BlockRV, most: int) -> None:
-    """Share out the outermost loop, with those inside as long as all have at most so many jobs."""
+    """Share out the outermost loop, with those inside as long as all have at most so many jobs;
+    not at all for one job.
+    """
+    if most < 2:
+        return
     loops = list(sch.get_loops(block))
     reducing = _reducing(sch, block)
     while len(loops) > 1 and _extent(sch, loops[0]) * _extent(sch, loops[1]) <= most:
@@ -187,7 +192,9 @@ def _extent(sch: Schedule, loop: LoopRV) -> int:
 
 
 class RewriteReductionBlock(Postproc):
-    """Make the beginning of each reduction a block of its own, before its first loop."""
+    """Make the beginning of each reduction a block of its own, before its first loop; one of no
+    steps stays as it is.
+    """
 
     def apply(self, sch: Schedule) -> bool:
         for block in _blocks(sch):
@@ -195,7 +202,8 @@ class RewriteReductionBlock(Postproc):
                 reducing = _reducing(sch, block)
                 for loop in sch.get_loops(block):
                     if sch.get(loop).loop_var in reducing:
-                        sch.decompose_reduction(block, loop)
+                        if _extent(sch, loop):
+                            sch.decompose_reduction(block, loop)
                         break
         return True
 
@@ -211,17 +219,18 @@ class RewriteTensorize(Postproc):
     vectorize_init_loop: bool = False
 
     def apply(self, sch: Schedule) -> bool:
+        by_name = {sch.get(block).name_hint: block for block in _blocks(sch)}
         for block in _blocks(sch):
             name = sch.get(block).annotations.get(AUTO_TENSORIZE)
             if name is None:
                 continue
             sch.unannotate(block, AUTO_TENSORIZE)
-            if sch.get(block).name_hint.endswith("_init"):
-                if self.vectorize_init_loop:
-                    (child,) = sch.get_child_blocks(block)
+            # As `RewriteReductionBlock` calls what it takes apart.
+            begins = sch.get(block).name_hint.removesuffix("_update") + "_init"
+            if self.vectorize_init_loop and begins in by_name:
+                for child in sch.get_child_blocks(by_name[begins]):
                     sch.vectorize(sch.get_loops(child)[-1])
-            else:
-                sch.tensorize(block, str(getattr(name, "value", name)))
+            sch.tensorize(block, str(getattr(name, "value", name)))
         return True
 
 

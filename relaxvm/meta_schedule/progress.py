@@ -4,13 +4,15 @@ is installed and a terminal reads; else a line for each kernel now and then.
 
 from __future__ import annotations
 
+import json
+import math
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, Protocol
 
 from ..base import ScheduleError, notebook
-from .tasks import HEADS, Task, row_of
+from .tasks import HEADS, WORDS, Task, row_of
 
 _EVERY_SECONDS = 5.0
 
@@ -28,17 +30,17 @@ class Progress:
         self._seconds, self._begun = seconds, time.perf_counter()
         self._write = write or (lambda line: print(line, file=sys.stderr))
         self._tasks: dict[str, Task] = {}
-        self._told = self._begun
+        self._told, self._note = self._begun, ""
         self._live: _Live | None = _live_table() if write is None else None
 
     @staticmethod
-    def chosen(listener: Any) -> Progress | _Given:
+    def chosen(listener: Any, seconds: float | None = None) -> Progress | _Given:
         """What a user asked for: a listener, False for none, None for a `Progress`."""
         if listener and not callable(listener):
             raise ScheduleError(
                 f"tune: listener: wanted a function, False or None, got {listener!r}"
             )
-        return Progress() if listener is None else _Given(listener or _silent)
+        return Progress(seconds) if listener is None else _Given(listener or _silent)
 
     def __enter__(self) -> Progress:
         if self._live is not None:
@@ -52,28 +54,71 @@ class Progress:
 
     def __call__(self, kind: str, task: Task | None, text: str) -> None:
         now = time.perf_counter()
-        if task is not None:
+        if task is None:
+            self._note = text
+        else:
             self._tasks[task.name] = task
         if self._live is not None:
             if kind != "trials" or now - self._told > 0.25:
                 self._told = now
                 self._show()
         elif task is None:
-            self._write(text)
+            self._say(text)
         elif kind != "trials" or now - self._told > _EVERY_SECONDS:
             self._told = now
-            self._write(f"{self._left()}  {line_of(task)}{'  ' + text if kind == 'final' else ''}")
+            self._say(f"{self._whole()}  {line_of(task)}{'  ' + text if kind == 'final' else ''}")
 
-    def _left(self) -> str:
-        spent = time.perf_counter() - self._begun
-        tried = sum(t.trials for t in self._tasks.values())
-        left = "" if self._seconds is None else f" of {self._seconds:.0f}"
-        return f"{spent:4.0f}{left} s, {tried / max(spent, 1e-9):.1f} trials/s"
+    def _say(self, line: str) -> None:
+        try:
+            self._write(line)
+        except OSError:
+            # Nobody reads any more.
+            self._write = len
+
+    def numbers(self) -> dict[str, float | None]:
+        """Of the whole, by now: seconds that were spent and are left, trials, those of them that
+        were refused, candidates that a cost model left out, trials a second, and how much faster
+        than with the default schedules all is with the best so far.
+        """
+        spent, tasks = time.perf_counter() - self._begun, self._tasks.values()
+        saved = sum(t.share * (1 - t.best_part) for t in tasks)
+        known = self._seconds is not None and math.isfinite(self._seconds)
+        return {
+            "spent": spent,
+            "left": max(0.0, (self._seconds or 0.0) - spent) if known else None,
+            "trials": sum(t.trials for t in tasks),
+            "refused": sum(t.refused for t in tasks),
+            "pruned": sum(t.pruned for t in tasks),
+            "trials_per_second": sum(t.trials for t in tasks) / max(spent, 1e-9),
+            "best": 1 / max(1 - saved, 1e-9),
+        }
+
+    def _whole(self) -> str:
+        n = self.numbers()
+        left = "" if n["left"] is None else f", {n['left']:.0f} s left"
+        return (
+            f"{n['spent']:4.0f} s{left}, {n['trials_per_second']:.1f} trials/s, best so far "
+            f"{n['best']:.3f}x in all"
+        )
 
     def _show(self) -> None:
         if self._live is not None:
             shown = sorted(self._tasks.values(), key=lambda t: -t.share)[:30]
-            self._live.update(self._left(), [HEADS, *map(row_of, shown)])
+            title = f"{self._whole()}  {self._note}".rstrip()
+            self._live.update(title, [HEADS, *map(row_of, shown)])
+
+
+class Events(Progress):
+    """The same for machines: an event a line, as JSON."""
+
+    def __init__(self, seconds: float | None = None) -> None:
+        super().__init__(seconds, lambda line: print(line, file=sys.stderr, flush=True))
+
+    def __call__(self, kind: str, task: Task | None, text: str) -> None:
+        if task is not None:
+            self._tasks[task.name] = task
+        plain = None if task is None else task.to_plain()
+        self._say(json.dumps({"event": kind, "text": text, **self.numbers(), "task": plain}))
 
 
 class _Given:
@@ -100,8 +145,8 @@ def line_of(task: Task) -> str:
     roof = "" if task.roof_share is None else f", roof {task.roof_share:.0%} of it"
     return (
         f"{task.name}: best {task.best_seconds * 1e6:.1f} us, default "
-        f"{task.default_seconds * 1e6:.1f} us{roof}, {task.trials} trials, {task.refused} refused: "
-        f"{task.state}"
+        f"{task.default_seconds * 1e6:.1f} us{roof}, {task.trials} trials, {task.refused} refused, "
+        f"{task.pruned} pruned: {task.state}"
     )
 
 
@@ -115,10 +160,6 @@ class _Live(Protocol):
     def stop(self) -> object: ...
 
 
-# Columns of words; all others are numbers.
-_WORDS = (0, 7)
-
-
 class _OnTerminal:
     def __init__(self, live: Any) -> None:
         self._live = live
@@ -126,12 +167,14 @@ class _OnTerminal:
 
     def update(self, title: str, rows: list[tuple[str, ...]]) -> None:
         from rich.table import Table
+        from rich.text import Text
 
-        table = Table(title=title, title_justify="left")
+        # What is in brackets is not meant as a style.
+        table = Table(title=Text(title), title_justify="left")
         for k, head in enumerate(rows[0]):
-            table.add_column(head, justify="left" if k in _WORDS else "right")
+            table.add_column(head, justify="left" if k in WORDS else "right")
         for row in rows[1:]:
-            table.add_row(*row)
+            table.add_row(*map(Text, row))
         self._live.update(table, refresh=True)
 
 
@@ -144,7 +187,7 @@ class _InNotebook:
 
     def update(self, title: str, rows: list[tuple[str, ...]]) -> None:
         lines = ["  ".join(row) for row in rows]
-        self._shown.show(notebook.table_page(title, rows, _WORDS), "\n".join([title, *lines]))
+        self._shown.show(notebook.table_page(title, rows, WORDS), "\n".join([title, *lines]))
 
     def stop(self) -> None:
         pass

@@ -107,12 +107,16 @@ class DesignSpace(Protocol):
 
     fn       the function as all candidates begin
     refused  what refused candidates, and how many
+    reasons  why each refused the last one
     """
 
     fn: PrimFunc
 
     @property
     def refused(self) -> Mapping[str, int]: ...
+
+    @property
+    def reasons(self) -> Mapping[str, str]: ...
 
     def default(self) -> Candidate:
         """Where nothing is decided: the default schedule, or the function as it is written."""
@@ -136,7 +140,7 @@ class DesignSpace(Protocol):
 def no_candidate(name: str, space: DesignSpace) -> ScheduleError:
     """The error of a kernel of whose space nothing was valid."""
     refused = sorted(space.refused.items(), key=lambda pair: -pair[1])
-    told = ", ".join(f"{why} refused {times}" for why, times in refused)
+    told = "; ".join(f"{n} refused {times} (the last: {space.reasons[n]})" for n, times in refused)
     return ScheduleError(f"{name}: no candidate is left: {told}")
 
 
@@ -156,6 +160,7 @@ class Space:
         self._plans: dict[Any, Sequence[Plan]] = {}
         self._rules: dict[str, None] = {}
         self.refused: dict[str, int] = {}
+        self.reasons: dict[str, str] = {}
 
     point_from_json = staticmethod(point_from_json)
 

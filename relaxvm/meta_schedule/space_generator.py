@@ -9,6 +9,7 @@ Enters: a module. Leaves: schedules. Not done here: drawing and changing decisio
 from __future__ import annotations
 
 import functools
+import random
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,8 @@ class SpaceGenerator(Part):
 
     # What a derived class has that does not call `__init__`.
 
+    _rng: random.Random | None = None
+
     @functools.cached_property
     def sch_rules(self) -> list[ScheduleRule]:
         return _parts(_FROM_TARGET, ScheduleRule)
@@ -66,6 +69,7 @@ class SpaceGenerator(Part):
 
     def _initialize_with_tune_context(self, context: Any) -> None:
         self.context = context
+        self._rng = random.Random(context.rand_state)
         for part in (*self.sch_rules, *self.postprocs, *self.mutator_probs):
             part.initialize_with_tune_context(context)
 
@@ -75,6 +79,10 @@ class SpaceGenerator(Part):
         other.postprocs = [postproc.clone() for postproc in self.postprocs]
         other.mutator_probs = {m.clone(): chance for m, chance in self.mutator_probs.items()}
         return other
+
+    def seed(self) -> int | None:
+        """What a schedule draws by: in a context, numbers that follow from its `rand_state`."""
+        return None if self._rng is None else self._rng.randrange(1, 1 << 31)
 
     @staticmethod
     def create(kind: Any = "post-order-apply", *args: Any, **options: Any) -> SpaceGenerator:
@@ -91,6 +99,7 @@ class SpaceGenerator(Part):
 
 
 PySpaceGenerator = SpaceGenerator
+create = SpaceGenerator.create
 
 
 def _kind(parts: Any) -> str:
@@ -116,6 +125,19 @@ def _parts(parts: Any, of: Any) -> list[Any]:
     return several
 
 
+def designs_of(generator: SpaceGenerator, mod: IRModule) -> list[Schedule]:
+    """What a generator, perhaps the user's, designs. Raises ScheduleError if that is nothing."""
+    with asked(generator, "generate_design_space"):
+        designs = generator.generate_design_space(mod)
+        if not isinstance(designs, (list, tuple)) or not all(
+            isinstance(each, Schedule) for each in designs
+        ):
+            raise ScheduleError(f"wanted a list of Schedule, got {designs!r}")
+    if not designs:
+        raise ScheduleError(f"the space generator {type(generator).__name__} designs nothing")
+    return list(designs)
+
+
 class PostOrderApply(SpaceGenerator):
     """Each rule in turn, for each block: those that are written last come first, so that a block
     finds the loops of what reads it.
@@ -136,7 +158,7 @@ class PostOrderApply(SpaceGenerator):
         self.f_block_filter = f_block_filter
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
-        designs = [Schedule(mod, error_render_level="fast")]
+        designs = [Schedule(mod, seed=self.seed(), error_render_level="fast")]
         for rule in self.sch_rules:
             designs = [d for design in designs for d in self._applied(rule, design)]
         return designs
@@ -159,15 +181,19 @@ class PostOrderApply(SpaceGenerator):
             return schedules_of(rule.apply(sch, block), sch, f"{type(rule).__name__}.apply{about}")
 
     def _blocks(self, sch: Schedule) -> list[BlockRV]:
-        level = [
-            root_of(sch, gv.name_hint)
-            for gv, fn in sch.mod.functions.items()
-            if isinstance(fn, PrimFunc)
-        ]
         blocks: list[BlockRV] = []
-        while level:
-            blocks += level
-            level = [child for block in level for child in sch.get_child_blocks(block)]
+        for gv, fn in sch.mod.functions.items():
+            level = [root_of(sch, gv.name_hint)] if isinstance(fn, PrimFunc) else []
+            inside: list[BlockRV] = []
+            while level:
+                inside += level
+                level = [child for block in level for child in sch.get_child_blocks(block)]
+            names = [sch.get(block).name_hint for block in inside]
+            # By their names, where those are clear, so that traces say what they are about.
+            blocks += [
+                sch.get_block(name, gv.name_hint) if names.count(name) == 1 else block
+                for name, block in zip(names, inside)
+            ]
         wants = self.f_block_filter
         return [b for b in reversed(blocks) if wants is None or wants(sch.get(b))]
 
@@ -189,7 +215,7 @@ class ScheduleFn(SpaceGenerator):
         self.sch_fn = sch_fn
 
     def generate_design_space(self, mod: IRModule) -> list[Schedule]:
-        sch = Schedule(mod)
+        sch = Schedule(mod, seed=self.seed())
         with asked(self.sch_fn, getattr(self.sch_fn, "__name__", "")):
             return schedules_of(self.sch_fn(sch), sch, "the function of ScheduleFn")
 

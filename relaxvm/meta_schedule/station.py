@@ -28,8 +28,8 @@ from .arg_info import entry_of
 from .builder import Builder, LocalBuilder
 from .candidate import MeasureCandidate
 from .database import MemoryDatabase, TuningRecord, Workload, circumstances
-from .engine import Engine
-from .measure import QUICK, Measured
+from .engine import NO_END, Engine
+from .measure import QUICK, Measured, OutOfTime
 from .runner import LocalRunner, Runner, RunnerResult
 from .search_strategy import CountedStrategy
 from .tasks import Listener, Task
@@ -157,10 +157,15 @@ class Station:
             try:
                 if number not in self._engine.measurers:
                     self._log.first = list(order.points) if order.count else []
-                    self._engine.begin(number)
+                    # The limit of the last order was another kernel's.
+                    self._engine.most_of_task = NO_END
+                    until = begun + order.seconds if order.count else math.inf
+                    self._engine.begin(number, until)
                 report = self._round(number, order) if order.count else self._final(number, order)
             except KeyboardInterrupt:
                 report = self._report(task)
+            except OutOfTime:
+                report = Report("waiting")
             except RelaxvmError as error:
                 report = Report(f"cannot be measured: {error}")
         return replace(report, spent=time.perf_counter() - begun)

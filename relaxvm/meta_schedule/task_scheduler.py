@@ -97,9 +97,9 @@ class TaskScheduler:
         engine = Engine(
             [Task.of(ctx, weight) for ctx, weight in zip(tasks, task_weights)],
             self, target, database, cost_model, measure_callbacks, _has_context,
-            lambda task: Measurer(
+            lambda task, until: Measurer(
                 task.fn, (task.ctx and task.ctx.target) or target, builder=builder, runner=runner,
-                one=task.sized[0],
+                one=task.sized[0], until=until,
             ),
             lambda kind, task, text: None, Trials(None), None,
             num_trials_per_iter, max_trials_global, max_trials_per_task or NO_END,

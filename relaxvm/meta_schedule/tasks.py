@@ -24,8 +24,8 @@ from .whole import Whole
 EMPTY: Mapping[str, Any] = MappingProxyType({})
 CANNOT = "cannot be measured"
 """How the state of a task begins that failed."""
-INTERRUPTED = "interrupted"
-"""Why a tuning ended that was."""
+INTERRUPTED, TIME = "interrupted", "time"
+"""Why a tuning ended that was, or whose time was over."""
 # What a round is expected to win of a kernel at first, as a part of its distance to the roof; what
 # is left of that after a round that won nothing; below which part of it, of so many trials, it is
 # given up.
@@ -48,6 +48,7 @@ class Task:
     won       by each round, as a part of the time that it took before
     hope      what a round is expected to win, as a part of its distance to the roof
     sizes     of its symbols, and its scalars, in a run of the model
+    pruned    how many candidates a cost model left out
     measured  the candidates of the last round, what became of them in `results`
     """
 
@@ -59,6 +60,7 @@ class Task:
     best_seconds: float | None = None
     trials: int = 0
     refused: int = 0
+    pruned: int = 0
     roof_share: float | None = None
     correlation: float | None = None
     spent: float = 0.0
@@ -94,6 +96,11 @@ class Task:
         return sized(self.fn, self.sizes)
 
     @property
+    def runner_futures(self) -> None:
+        """What still runs, as TVM's tasks have it: nothing does between two rounds."""
+        return None
+
+    @property
     def is_terminated(self) -> bool:
         """Whether no more candidates are measured."""
         return self.state not in ("waiting", "searching")
@@ -126,6 +133,13 @@ class Task:
         return self.hope * self.share < _HOPELESS * _HOPE and self.trials >= _MANY
 
     @property
+    def best_part(self) -> float:
+        """The time of the fastest so far, as a part of the default schedule's."""
+        if not self.default_seconds or self.best_seconds is None:
+            return 1.0
+        return self.best_seconds / self.default_seconds
+
+    @property
     def speedup(self) -> float:
         """Of what was accepted over the default schedule; 1.0 if that stays."""
         return self.final.speedup if self.final is not None and self.final.holds else 1.0
@@ -135,7 +149,7 @@ class Task:
         plain = {
             name: getattr(self, name)
             for name in (
-                "name share state default_seconds best_seconds trials refused roof_share "
+                "name share state default_seconds best_seconds trials refused pruned roof_share "
                 "correlation spent speedup"
             ).split()
         }
@@ -185,7 +199,7 @@ class Tuned:
         wide = [max(map(len, column)) for column in zip(*rows)]
         lines = [
             "  ".join(
-                c.ljust(w) if k in (0, 7) else c.rjust(w) for k, (c, w) in enumerate(zip(r, wide))
+                c.ljust(w) if k in WORDS else c.rjust(w) for k, (c, w) in enumerate(zip(r, wide))
             )
             for r in rows
         ]
@@ -194,8 +208,13 @@ class Tuned:
         return "\n".join([*(line.rstrip() for line in lines), told, *whole])
 
 
-HEADS = ("kernel", "share", "default us", "best us", "speedup", "trials", "refused", "state")
+HEADS = (
+    *("kernel", "share", "default us", "best us", "roof", "speedup", "trials", "refused", "pruned"),
+    "state",
+)
 """Of the table of tasks."""
+WORDS = (0, len(HEADS) - 1)
+"""Its columns of words; all others are numbers."""
 
 
 def row_of(task: Task) -> tuple[str, ...]:
@@ -205,9 +224,11 @@ def row_of(task: Task) -> tuple[str, ...]:
         task.name,
         f"{task.share:.1%}",
         *("" if t is None else f"{t * 1e6:.1f}" for t in times),
+        "" if task.roof_share is None else f"{task.roof_share:.0%}",
         f"{task.speedup:.3f}x",
         str(task.trials),
         str(task.refused),
+        str(task.pruned),
         task.state,
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,14 +16,15 @@ from ..ir import IRModule
 from ..target import Target
 from ..te import Tensor, create_prim_func
 from ..tir import PrimFunc
-from ..tir.schedule import Schedule
+from ..tir.schedule import Instruction, Schedule, Trace
 from ..tir.schedule.plans import as_tuned
 from ..tir.transform import with_index_dtype
 from .arg_info import entry_of
 from .database import Database, key_of
+from .derived import asked
 from .progress import Progress
 from .space import Space
-from .tasks import INTERRUPTED, Task
+from .tasks import INTERRUPTED, TIME, Task
 from .tuning import Parts, tune_kernels
 
 _logger = logging.getLogger("relaxvm.meta_schedule")
@@ -53,6 +54,22 @@ class TunedTIR(Schedule):
     """
 
     database: Database
+    tuned: tuple[list[str], Target]
+
+    def is_of(self, mod: IRModule | PrimFunc, target: Target) -> bool:
+        """Whether it is a schedule of the loop function of `mod` alone, for such a target."""
+        keys, own = self.tuned
+        return keys == [key_of(entry_of(mod))] and own.kind_name == target.kind_name
+
+    def __len__(self) -> int:
+        """How many records the database has."""
+        return len(self.database)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return f"TunedTIR({super().__repr__()}, {type(self.database).__name__} of {len(self)})"
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or "database" not in self.__dict__:
@@ -85,7 +102,8 @@ def tune_tir(
 ) -> TunedTIR:
     """Find a faster schedule for a loop function.
 
-    mod              a PrimFunc, or a module of one
+    mod              a PrimFunc, or a module; of a module with several, each is tuned, and the
+                     schedule is of all, under their names
     target           "llvm -num-cores=2", a `Target`, or None
     config           a `TuneConfig`; or its fields as keywords, as newer TVM has them, whose
                      positional arguments are mod, target, work_dir and max_trials_global
@@ -114,20 +132,28 @@ def tune_tir(
     of_task = limits.max_trials_per_task if max_trials_per_task is None else max_trials_per_task
     size = limits.num_trials_per_iter if num_trials_per_iter is None else num_trials_per_iter
     seconds = limits.max_seconds if max_seconds is None else max_seconds
-    fn = entry_of(mod)
-    task = Task(task_name, fn, 1.0, names=[task_name])
-    with Progress.chosen(listener) as tell:
+    loops = _loops(mod, task_name)
+    special = parts.get("special_space")
+    unknown = set(special) - set(loops) if isinstance(special, Mapping) else None
+    if unknown:
+        raise ScheduleError(
+            f"tune_tir: special_space: no kernel is called {', '.join(sorted(unknown))}; there are:"
+            f" {', '.join(loops)}"
+        )
+    tasks = [Task(name, fn, 1.0 / len(loops), names=[name]) for name, fn in loops.items()]
+    with Progress.chosen(listener, seconds) as tell:
         tuned = tune_kernels(
-            [task], seconds, target=target, work_dir=work_dir, max_trials=most,
+            tasks, seconds, target=target, work_dir=work_dir, max_trials=most,
             max_trials_per_task=of_task, round_trials=size, seed=seed or 0, database=database,
             module_equality=module_equality, listener=tell,
             parts=Parts(**{"strategy": limits.strategy, **parts}),
         )  # fmt: skip
-    is_reached = task.default_seconds is not None or tuned.ended == INTERRUPTED
-    if task.is_failed or not is_reached:
-        raise ScheduleError(f"tune_tir: {task_name}: {task.state}")
+    is_over = tuned.ended in (INTERRUPTED, TIME) or len(tasks) > 1
+    for task in tasks:
+        if task.is_failed or (task.default_seconds is None and not is_over):
+            raise ScheduleError(f"tune_tir: {task.name}: {task.state}")
     _logger.info("%s", tuned)
-    return _answer(tuned.database, fn, target)
+    return _answer(tuned.database, mod, loops, target)
 
 
 def tune_te(tensors: Sequence[Tensor], target: Any = None, *args: Any, **options: Any) -> TunedTIR:
@@ -142,21 +168,59 @@ def tune_te(tensors: Sequence[Tensor], target: Any = None, *args: Any, **options
 def compile_tir(
     database: Database | TunedTIR, mod: IRModule | PrimFunc, target: Any = None
 ) -> Schedule | None:
-    """The fastest schedule that a database has for a loop function, or None."""
-    held = database.database if isinstance(database, TunedTIR) else database
-    return held.query_schedule(mod, Target.or_current(target))
+    """The fastest schedule that a database has for a loop function, or None. What `tune_tir` gave
+    for that very function is its own answer where the default schedule stays.
+    """
+    chosen = Target.or_current(target)
+    if not isinstance(database, TunedTIR):
+        return database.query_schedule(mod, chosen)
+    best: Schedule | None = database.database.query_schedule(mod, chosen)
+    return database if best is None and database.is_of(mod, chosen) else best
 
 
-def _answer(database: Database, fn: PrimFunc, target: Any) -> TunedTIR:
-    record = database.query_tuning_record(fn, Target.or_current(target))
-    best = Space(fn, target).default().schedule if record is None else record.schedule(fn)
-    # Marked as builds mark what they schedule, so that it is compiled as it was measured.
-    wide = with_index_dtype(fn, "int64")
-    start = fn if record is not None and key_of(fn) == record.workload.key else wide
-    answer = TunedTIR(IRModule({"main": as_tuned(start, start)}))
-    best.trace.apply_to_schedule(answer)
+def _loops(mod: IRModule | PrimFunc, task_name: str) -> dict[str, PrimFunc]:
+    """What is tuned, by the names of tasks. Raises ScheduleError if that is nothing."""
+    if isinstance(mod, IRModule):
+        loops = {gv.name_hint: fn for gv, fn in mod.items() if isinstance(fn, PrimFunc)}
+        if len(loops) > 1:
+            return loops
+    return {task_name: entry_of(mod)}
+
+
+def _answer(
+    database: Database, mod: IRModule | PrimFunc, loops: Mapping[str, PrimFunc], target: Any
+) -> TunedTIR:
+    starts: dict[str, tuple[PrimFunc, Trace]] = {}
+    for name, fn in loops.items():
+        with asked(database, "query_tuning_record"):
+            record = database.query_tuning_record(fn, Target.or_current(target))
+        best = Space(fn, target).default().schedule if record is None else record.schedule(fn)
+        # Marked as builds mark what they schedule, so that it is compiled as it was measured.
+        wide = with_index_dtype(fn, "int64")
+        start = fn if record is not None and key_of(fn) == record.workload.key else wide
+        starts[name if len(loops) > 1 else "main"] = as_tuned(start, start), best.trace
+    whole = IRModule(mod.functions if isinstance(mod, IRModule) and len(loops) > 1 else {})
+    for name, (start, _) in starts.items():
+        whole[name] = start
+    answer = TunedTIR(whole)
+    for name, (_, trace) in starts.items():
+        answer.work_on(name)
+        _of_function(trace, name).apply_to_schedule(answer)
     answer.database = database
+    answer.tuned = [key_of(fn) for fn in loops.values()], Target.or_current(target)
     return answer
+
+
+def _of_function(trace: Trace, name: str) -> Trace:
+    """The steps of another function, which is called `name`."""
+    named = [
+        Instruction.of(i.kind, {**i.args, "func_name": name}, i.outputs)
+        if "func_name" in i.args
+        else i
+        for i in trace.insts
+    ]
+    decided = trace.decisions
+    return Trace(named, {k: decided[i] for k, i in enumerate(trace.insts) if i in decided})
 
 
 __getattr__ = submodules(__name__)

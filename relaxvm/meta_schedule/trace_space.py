@@ -23,7 +23,7 @@ from ..tir.transform import with_index_dtype
 from .arg_info import entry_of
 from .derived import asked
 from .space import Candidate, DesignSpace, Space
-from .space_generator import PostOrderApply, SpaceGenerator
+from .space_generator import PostOrderApply, SpaceGenerator, designs_of
 
 # Of what is drawn from the space of known plans and the one of rules, the part of the former.
 _KNOWN = 0.7
@@ -77,6 +77,7 @@ class TraceSpace:
     ) -> None:
         self.fn = with_index_dtype(entry_of(mod), "int64")
         self.refused: dict[str, int] = {}
+        self.reasons: dict[str, str] = {}
         self.generator = PostOrderApply() if generator is None else generator
         whole = IRModule({"main": self.fn})
         self._start = Schedule(whole, error_render_level="fast")
@@ -93,12 +94,9 @@ class TraceSpace:
 
     def designed(self) -> list[Trace]:
         """What the generator designs, asked anew. Raises ScheduleError if that is nothing."""
-        generator, schedules = self.generator, self._designs
+        schedules = self._designs
         if schedules is None:
-            with asked(generator, "generate_design_space"):
-                schedules = generator.generate_design_space(self._start.mod)
-        if not schedules:
-            raise ScheduleError(f"the space generator {type(generator).__name__} designs nothing")
+            schedules = designs_of(self.generator, self._start.mod)
         return [sch.trace.simplified(remove_postproc=True) for sch in schedules]
 
     def default(self) -> Candidate:
@@ -119,9 +117,7 @@ class TraceSpace:
         while any(left.values()):
             mutator = rng.choices(list(left), list(left.values()))[0]
             del left[mutator]
-            mutator.rng = rng
-            with asked(mutator, "apply"):
-                trace = mutator.apply(point.trace)
+            trace = mutator.mutated(point.trace, rng)
             if trace is not None:
                 return self._replayed(trace, rng.randrange(1 << 30))
         return self.draw(rng)
@@ -165,6 +161,7 @@ class TraceSpace:
 
     def _refuse(self, name: str, why: str) -> NoReturn:
         self.refused[name] = self.refused.get(name, 0) + 1
+        self.reasons[name] = why
         raise ScheduleError(f"{name} refused the candidate: {why}")
 
 
@@ -227,6 +224,11 @@ class UnionSpace:
             for name, count in space.refused.items():
                 counts[name] = counts.get(name, 0) + count
         return counts
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Of all spaces."""
+        return {n: why for space in self.spaces.values() for n, why in space.reasons.items()}
 
     def default(self) -> Candidate:
         """That of the first space."""

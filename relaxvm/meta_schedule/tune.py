@@ -11,7 +11,7 @@ from typing import Any
 from ..base import ScheduleError, submodules
 from .database import Database
 from .progress import Progress
-from .tasks import INTERRUPTED, Task
+from .tasks import INTERRUPTED, TIME, Task
 from .tune_context import TuneContext
 from .tuning import Parts, tune_kernels
 
@@ -59,14 +59,15 @@ def tune_tasks(
     if idle:
         raise ScheduleError(f"tune_tasks: {', '.join(idle)}: the contexts in `tasks` say that")
     tuned_tasks = [Task.of(ctx, weight) for ctx, weight in zip(tasks, task_weights)]
-    with Progress.chosen(listener) as tell:
+    with Progress.chosen(listener, max_seconds) as tell:
         tuned = tune_kernels(
             tuned_tasks, max_seconds, target=tasks[0].target, work_dir=work_dir,
             max_trials=max_trials_global, max_trials_per_task=max_trials_per_task, seed=seed,
             round_trials=num_trials_per_iter, database=database, module_equality=module_equality,
             listener=tell, parts=Parts(**parts),
         )  # fmt: skip
-    if tuned.ended != INTERRUPTED and all(task.default_seconds is None for task in tuned_tasks):
+    is_over = tuned.ended in (INTERRUPTED, TIME)
+    if not is_over and all(task.default_seconds is None for task in tuned_tasks):
         told = "; ".join(f"{task.name}: {task.state}" for task in tuned_tasks)
         raise ScheduleError(f"tune_tasks: nothing was measured: {told}")
     _logger.info("%s", tuned)

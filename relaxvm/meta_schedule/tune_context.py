@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 from collections.abc import Sequence
 from functools import cached_property
@@ -21,7 +22,7 @@ from .derived import asked
 from .runner import RunnerResult
 from .search_strategy import SearchStrategy
 from .space import DesignSpace
-from .space_generator import SpaceGenerator
+from .space_generator import SpaceGenerator, designs_of
 from .trace_space import TraceSpace, whole_space
 
 
@@ -51,18 +52,35 @@ class TuneContext:
         logger: logging.Logger | None = None,
     ) -> None:
         self.mod = IRModule({"main": mod}) if isinstance(mod, PrimFunc) else mod
+        if not (self.mod is None or isinstance(self.mod, IRModule)):
+            raise ScheduleError(f"TuneContext: mod: wanted an IRModule or a PrimFunc, got {mod!r}")
+        if type(rand_state) is not int:
+            raise ScheduleError(f"TuneContext: rand_state: wanted a number, got {rand_state!r}")
         self.target = None if target is None else Target(target)
         self.task_name, self.logger = task_name, logger
         self.rand_state = random.randrange(1, 1 << 31) if rand_state == -1 else rand_state
         self.num_threads = number_of_cores(num_threads)
         self.tried: Sequence[Any] = ()
         """Points that an older search tried, as JSON, the fastest first."""
+        self.until = math.inf
+        """When, by `time.perf_counter`, the strategy is to propose what it has."""
+        self.pruned = 0
+        """How many candidates the strategy left out because a cost model said so."""
         self.space_generator: SpaceGenerator | None = space_generator
         if isinstance(space_generator, str) or callable(space_generator):
             self.space_generator = SpaceGenerator.create(space_generator)
         if isinstance(search_strategy, str):
             search_strategy = SearchStrategy.create(search_strategy)
         self.search_strategy = search_strategy
+        for name, kind in (
+            ("space_generator", SpaceGenerator),
+            ("search_strategy", SearchStrategy),
+        ):
+            part = getattr(self, name)
+            if not (part is None or isinstance(part, kind)):
+                raise ScheduleError(
+                    f"TuneContext: {name}: wanted a {kind.__name__} or its kind, got {part!r}"
+                )
         self.initialize()
 
     def initialize(self) -> None:
@@ -80,8 +98,7 @@ class TuneContext:
             raise ScheduleError(f"TuneContext: {self.task_name} has no mod")
         if self.space_generator is None:
             return [self.space.default().sch]
-        with asked(self.space_generator, "generate_design_space"):
-            return list(self.space_generator.generate_design_space(self.mod))
+        return designs_of(self.space_generator, self.mod)
 
     @cached_property
     def designs(self) -> list[Schedule]:
@@ -98,7 +115,11 @@ class TuneContext:
         return TraceSpace(self.mod, self.target, self.space_generator)
 
     def space_of(self, design_spaces: Sequence[Schedule]) -> DesignSpace:
-        """The space of designs."""
+        """The space of designs. Raises ScheduleError if there are none."""
+        if not design_spaces:
+            raise ScheduleError(
+                f"{self.task_name}: {type(self.space_generator).__name__} designs nothing"
+            )
         if self.space_generator is None or list(design_spaces) == self.designs:
             return self.space
         return TraceSpace(self.space.fn, self.target, self.space_generator, design_spaces)
@@ -125,7 +146,14 @@ class TuneContext:
         """What to measure next; None if there is nothing more."""
         strategy = self._strategy("generate_measure_candidates")
         with asked(strategy, "generate_measure_candidates"):
-            return strategy.generate_measure_candidates()
+            candidates = strategy.generate_measure_candidates()
+            if candidates is None:
+                return None
+            if not all(isinstance(each, MeasureCandidate) for each in candidates):
+                raise ScheduleError(
+                    f"wanted a list of MeasureCandidate or None, got {candidates!r}"
+                )
+            return list(candidates)
 
     def notify_runner_results(
         self, measure_candidates: Sequence[MeasureCandidate], results: Sequence[RunnerResult]

@@ -28,6 +28,7 @@ from ..target import Target, cpu_model
 from .builder import Builder, plain_context
 from .cost_model import CostModel, XGBModel
 from .database import Database, JSONDatabase, MemoryDatabase
+from .derived import DerivedError
 from .engine import NO_END, Engine, Trials
 from .fleet import FleetEngine
 from .interrupts import heard, interrupts
@@ -221,10 +222,10 @@ class Setting:
             tasks, scheduler, self.target, database, self.parts.model(self.seed),
             self.parts.callbacks(),
             context_of=lambda task: self.parts.context(task, self.target, self.seed),
-            open_measurer=lambda task: Measurer(
+            open_measurer=lambda task, until: Measurer(
                 task.fn, self.target if task.ctx is None else task.ctx.target or self.target,
                 work_dir=self.folder, num_threads=self.threads, builder=builder, runner=runner,
-                one=task.sized[0],
+                one=task.sized[0], until=until,
             ),
             tell=tell, trials=trials, confidence=self.confidence, round_trials=self.round_trials,
         )  # fmt: skip
@@ -259,29 +260,15 @@ def tune_kernels(
 
     Raises DerivedError for what a user's part raised, after the best so far were kept.
     """
-    counts = {
-        "max_trials": max_trials,
-        "max_trials_per_task": max_trials_per_task,
-        "round_trials": round_trials,
-        "num_threads": num_threads,
-    }
-    for name, count in counts.items():
-        if count is not None and (type(count) is not int or count < 1):
-            raise ScheduleError(f"tune: {name}: wanted a number above 0, got {count!r}")
-    if not (isinstance(seconds, (int, float)) and seconds > 0):
-        raise ScheduleError(f"tune: wanted seconds above 0, got {seconds!r}")
-    if math.isinf(seconds) and max_trials is max_trials_per_task is None:
-        raise ScheduleError("tune: wanted seconds, or a number of trials, after which it ends")
-    if not (isinstance(confidence, (int, float)) and 0.5 <= confidence < 1):
-        raise ScheduleError(f"tune: wanted a confidence from 0.5 to below 1, got {confidence!r}")
-    if type(seed) is not int or seed < 0:
-        raise ScheduleError(f"tune: seed: wanted a whole number from 0 on, got {seed!r}")
+    check_limits(seconds, max_trials, max_trials_per_task, num_threads, confidence, seed)
+    if type(round_trials) is not int or round_trials < 1:
+        raise ScheduleError(f"tune: round_trials: wanted a number above 0, got {round_trials!r}")
     begun = time.perf_counter()
     chosen = Target.or_current(target)
     folder = None if work_dir is None else pathlib.Path(work_dir)
-    kept = _database(database, folder, module_equality)
+    kept = database_of(database, folder, module_equality)
     threads = cpu_model(chosen).cores if num_threads is None else num_threads
-    tell = listener or (lambda kind, task, text: None)
+    tell = _guarded(listener)
     with (
         interrupts() as told,
         parts.opened(threads) as (builder, runner),
@@ -300,18 +287,65 @@ def tune_kernels(
         engine = setting.engine(tasks, kept, builder, runner, tell, trials, **options)
         engine.most = max_trials or NO_END
         engine.most_of_task = max_trials_per_task or NO_END
-        ended = engine.run(max(1.0, seconds - spent))
+        ended = engine.run(seconds - spent)
     took = time.perf_counter() - begun
     return Tuned(kept, tasks, took, INTERRUPTED if told.count else ended)
+
+
+def _guarded(listener: Listener | None) -> Listener:
+    """A listener that is told nothing more once it raised something, which is a DerivedError."""
+    heard = listener
+
+    def tell(kind: str, task: Task | None, text: str) -> None:
+        nonlocal heard
+        try:
+            if heard is not None:
+                heard(kind, task, text)
+        except Exception as error:  # whatever the user's function raises
+            heard = None
+            raised = f"the listener raised {type(error).__name__}: {error}"
+            raise DerivedError(raised) from error
+
+    return tell
 
 
 def _cloned(space: Any) -> Any:
     return space.clone() if isinstance(space, SpaceGenerator) else space
 
 
-def _database(
-    database: Database | str | None, folder: pathlib.Path | None, equality: str
+def check_limits(
+    seconds: float,
+    max_trials: int | None,
+    max_trials_per_task: int | None,
+    num_threads: int | None,
+    confidence: float,
+    seed: int,
+) -> None:
+    """Raise ScheduleError unless these say when a tuning ends and how it measures."""
+    counts = {
+        "max_trials": max_trials,
+        "max_trials_per_task": max_trials_per_task,
+        "num_threads": num_threads,
+    }
+    for name, count in counts.items():
+        if count is not None and (type(count) is not int or count < 1):
+            raise ScheduleError(f"tune: {name}: wanted a number above 0, got {count!r}")
+    if isinstance(seconds, bool) or not (isinstance(seconds, (int, float)) and seconds > 0):
+        raise ScheduleError(f"tune: wanted seconds above 0, got {seconds!r}")
+    if math.isinf(seconds) and max_trials is max_trials_per_task is None:
+        raise ScheduleError("tune: wanted seconds, or a number of trials, after which it ends")
+    if not (isinstance(confidence, (int, float)) and 0.5 <= confidence < 1):
+        raise ScheduleError(f"tune: wanted a confidence from 0.5 to below 1, got {confidence!r}")
+    if type(seed) is not int or seed < 0:
+        raise ScheduleError(f"tune: seed: wanted a whole number from 0 on, got {seed!r}")
+
+
+def database_of(
+    database: Database | str | None,
+    folder: pathlib.Path | None,
+    equality: str = "structural",
 ) -> Database:
+    """A database that was given, or of this kind; None: in the folder, if there is one."""
     if isinstance(database, Database):
         return database
     kind = database or ("memory" if folder is None else "json")

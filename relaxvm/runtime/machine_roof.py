@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..base.llvm import Function, Module, Value
+from .locks import lock
 from .trampoline import parse_ir
 
 _SIZES_BYTES = (1 << 15, 1 << 18, 1 << 22, 1 << 26)
@@ -72,6 +73,12 @@ def _size_text(size_bytes: int) -> str:
 @functools.lru_cache(maxsize=1)
 def machine_roof() -> Roof:
     """This machine's rates. The first call takes about a tenth of a second, and llvmlite."""
+    # Threads that measure at the same time would be in each other's way.
+    with _lock:
+        return _measured()
+
+
+def _measured() -> Roof:
     compute, wait, cycle, read, lanes = _native()
     place = np.ones(16, np.float32)
     hertz = _CYCLES * _STEPS / _seconds(lambda: cycle(place.ctypes.data, _STEPS))
@@ -93,8 +100,10 @@ def machine_roof() -> Roof:
 
 
 _keep: list[Any] = []
+_lock = lock()
 
 
+@functools.cache
 def _native() -> tuple[Any, Any, Any, Any, int]:
     """``compute(place, steps)``, ``wait`` and ``cycle`` likewise, ``read(block, steps, times,
     place)``, the lanes of a vector.
@@ -119,7 +128,7 @@ def _native() -> tuple[Any, Any, Any, Any, int]:
     for name in (*_COUNTED, "read"):
         builder.export_symbol(name)
     library = builder.link(jit, "relaxvm.roof")
-    _keep[:] = [jit, library]
+    _keep.extend((jit, library))
     word, place = ctypes.c_int64, ctypes.c_void_p
     counted = [ctypes.CFUNCTYPE(None, place, word)(library[name]) for name in _COUNTED]
     read = ctypes.CFUNCTYPE(None, place, word, word, place)(library["read"])

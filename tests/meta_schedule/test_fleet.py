@@ -109,6 +109,20 @@ def test_a_station_searches_measures_and_compares(place):
 
 
 @pytest.mark.slow
+def test_the_limit_of_one_kernel_is_not_that_of_the_next(place):
+    for n in (4, 5):
+        saved = save_msgpack(IRModule({"main": product(n)}), spans=False)
+        first = place.done(Order(f"limit{n}", saved, 1, 60.0))
+        assert (first.state, len(first.trials)) == ("searching", 1)
+    for n in (4, 5):
+        assert len(place.done(Order(f"limit{n}", None, 2, 60.0)).trials) == 2
+    saved = save_msgpack(IRModule({"main": product(7)}), spans=False)
+    # Another order for the kernel may have more time.
+    assert place.done(Order("limit7", saved, 1, 0.0)).state == "waiting"
+    assert place.done(Order("limit7", None, 1, 60.0)).state == "searching"
+
+
+@pytest.mark.slow
 def test_a_station_stops_when_it_is_told_and_compares_still(place):
     saved = save_msgpack(IRModule({"main": kernel(9)}), spans=False)
     place.stop()

@@ -14,11 +14,18 @@ import pytest
 import relaxvm
 from relaxvm import meta_schedule as ms
 from relaxvm import te
+from relaxvm.choices import model_key
 from relaxvm.ir import IRModule
 from relaxvm.meta_schedule import Measurer, Task, heard, interrupts
-from relaxvm.meta_schedule.database import JSONDatabase, TuningRecord, Workload
+from relaxvm.meta_schedule.database import (
+    JSONDatabase,
+    MemoryDatabase,
+    TuningRecord,
+    Workload,
+)
 from relaxvm.meta_schedule.interrupts import check, held
 from relaxvm.tir import Schedule
+from tests.meta_schedule.test_whole_models import graph
 
 
 def product(n=12):
@@ -267,6 +274,38 @@ def test_records_of_another_version_are_left_out_and_stay(tmp_path):
         relaxvm.relax.transform.MetaScheduleApplyDatabase()(IRModule({"main": fn}))
     # What another version wrote is still there for it.
     assert file.read_bytes() == before
+
+
+def test_what_another_version_or_machine_wrote_ends_no_build(tmp_path):
+    fn, model = product(4), graph()
+    database = JSONDatabase(work_dir=tmp_path)
+    made = TuningRecord.of(Schedule(fn), Workload(fn), [1.0], "llvm")
+    database.commit_tuning_record(made)
+    database.commit_choices(model_key(model), {"exec_mode": "of later"}, "llvm")
+    records = tmp_path / "database_tuning_record.json"
+    key, saved, about = json.loads(records.read_text())
+    newer = [key, [*saved[:2], {"kind": "llvm", "mcpu": "znver99"}, saved[3]], about]
+    with open(records, "ab") as file:
+        file.write(json.dumps(newer).encode() + b"\n")
+        file.write(b'["' + b"\xff" * 64 + b'", [[], [1.0], null, null]]\n')
+        file.write(b"  " + json.dumps([key, saved, about]).encode() + b"  \n")
+    with open(tmp_path / "database_workload.json", "ab") as file:
+        file.write(b'["model 1", {"choices": {}, "target": {"kind": "of later"}}]\n')
+        file.write(json.dumps([Workload(product(5)).key, "{}"]).encode() + b"\n")
+    with pytest.warns(UserWarning, match="1 lines are left out"):
+        again = JSONDatabase(work_dir=tmp_path)
+    assert len(again.get_all_tuning_records()) == 3
+    # A CPU that this LLVM does not know is another one.
+    assert again.query_tuning_record(fn, "llvm").target.mcpu == saved[2]["mcpu"]
+    with pytest.warns(UserWarning, match="what was tuned of the model is left out"), again:
+        relaxvm.build(model)
+    MemoryDatabase().merge(again)
+    broken = TuningRecord(made.trace, again.commit_workload(IRModule({"main": product(5)})), [1.0])
+    again.commit_tuning_record(broken)
+    pruned = MemoryDatabase()
+    with pytest.warns(UserWarning, match="a record is left out"):
+        again.dump_pruned(pruned)
+    assert len(pruned) == 1
 
 
 def test_records_are_read_when_they_are_asked_for(tmp_path, monkeypatch):

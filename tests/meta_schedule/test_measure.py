@@ -309,6 +309,15 @@ def test_no_time_is_told_that_an_undisturbed_run_does_not_have(monkeypatch, busy
         assert min(b for _, b in pairs) >= 2 * seconds * (1 - 1e-9)
 
 
+def test_measuring_among_neighbours_ends_in_time(monkeypatch):
+    machine = Machine(monkeypatch, random.Random(1), 1.0)
+    clock = worker._Clock(machine.kernel(1e-3), True)
+    request = {**ms.runner.EvaluatorConfig(1, 1000, 4).as_request(), "enough": 0.0}
+    begun = machine.now
+    told = clock.measure(machine.kernel(1e-2), {**request, "seconds": 2.0}, None)
+    assert 1.0 < machine.now - begun < 2.0 and told["samples"]
+
+
 def test_a_cold_sample_is_one_call(monkeypatch):
     machine, emptied = Machine(monkeypatch, random.Random(1), 0.0), []
     clock = worker._Clock(machine.kernel(1e-5), True)

@@ -77,6 +77,8 @@ def test_tune_relax_and_compile_relax(tmp_path):
     np.testing.assert_allclose(program["main"](X).numpy(), wanted(), rtol=1e-4)
     with pytest.raises(ScheduleError, match="named like"):
         ms.relax_integration.tune_relax(graph(), {}, "llvm", tmp_path, 2, op_names=["conv"])
+    with pytest.raises(ScheduleError, match="op_names: wanted a list of words, got 'relu'"):
+        ms.relax_integration.tune_relax(graph(), {}, "llvm", tmp_path, 2, op_names="relu")
 
 
 def test_tasks_as_contexts(tmp_path):
@@ -139,6 +141,8 @@ def test_the_passes_keep_records_and_leave_the_module(tmp_path):
         assert list(applied.functions) == list(fused.functions)
         with pytest.raises(ScheduleError, match="nothing to tune"):
             transform.MetaScheduleTuneIRMod({}, tmp_path, 1)(graph())
+        with pytest.raises(ScheduleError, match="op_names: wanted a list of words"):
+            transform.MetaScheduleTuneIRMod({}, tmp_path, 1, op_names="softmax")(fused)
         with pytest.raises(VerifyError, match="nobody"):
             transform.MetaScheduleTuneIRMod({"nobody": W}, tmp_path, 1)(fused)
 

@@ -224,6 +224,17 @@ def test_tiles_that_become_an_intrinsic():
     check_same(fn, drawn.schedule)
     (left,) = applied(rule, product(), "C")
     assert left.trace.simplified().insts == []
+    # The sums are collected in small buffers, too, and begin with vectors.
+    write = ms.schedule_rule.ReuseType("may", [1, 2], "global")
+    rule = ms.schedule_rule.MultiLevelTilingWithIntrin(
+        "dot_16x4_uint8_int8", "SSRSRS", reuse_write=write
+    )
+    postprocs = [ms.postproc.RewriteReductionBlock(), ms.postproc.RewriteTensorize(True)]
+    space = TraceSpace(fn, "llvm", ms.space_generator.PostOrderApply(None, [rule], postprocs))
+    kept = [space.candidate(Traced(trace)) for trace in space.designs]
+    assert ["C_global" in c.fn.script() for c in kept] == [False, True, True]
+    assert all("T.vectorized" in c.fn.script() for c in kept)
+    check_same(fn, *(c.schedule for c in kept))
 
 
 def test_rules_of_gpus_leave_schedules_alone():
@@ -443,6 +454,30 @@ def test_mutators_change_one_decision():
     assert all(mutator.apply(Trace()) is None for mutator in mutators.values())
 
 
+def test_mutators_of_users_may_take_a_seed_as_tvm_gives_it():
+    seeds = []
+
+    @ms.derived_object
+    class Undecided(ms.mutator.PyMutator):
+        def apply(self, trace, seed):
+            seeds.append(seed)
+            return Trace(trace.insts, {}) if len(seeds) < 3 else "nothing"
+
+    space = TraceSpace(
+        product(), "llvm", ms.space_generator.PostOrderApply(mutator_probs={Undecided(): 1})
+    )
+    rng = random.Random(0)
+    point = space.draw(rng).point
+    assert len({space.near(point, rng).key for _ in range(2)}) == len(set(seeds)) == 2
+    with pytest.raises(DerivedError, match=r"Undecided\.apply .*wanted a Trace or None, got str"):
+        space.near(point, rng)
+
+
+def test_a_sum_of_no_terms_stays_as_it_is():
+    space = TraceSpace(long_sum(3, 0), "llvm -num-cores=4")
+    check_same(space.fn, space.draw(random.Random(0)).schedule)
+
+
 def test_functions_that_schedule_are_designs():
     def tiled(sch):
         i, j, _ = sch.get_loops(sch.get_block("C"))
@@ -506,6 +541,20 @@ def test_free_layouts_are_those_that_loops_want():
     check_same(fn, sch)
 
 
+def test_steps_of_one_function_are_done_to_another_with_the_same_block():
+    anchor, other = product(), product(12, 16, 25, epilogue=True)
+    sch = TraceSpace(anchor, "llvm -num-cores=4").draw(random.Random(3)).schedule
+    tiles = [i.name for i in sch.trace.insts].count("sample_perfect_tile")
+    for fn in (anchor, other, stencil()):
+        again = Schedule(fn)
+        ms.trace_apply.schedule_using_anchor_trace(again, sch.trace, "llvm -num-cores=4")
+        drawn = [i for i in again.trace.insts if i.name == "sample_perfect_tile"]
+        assert len(drawn) == (0 if fn not in (anchor, other) else tiles)
+        check_same(fn, again)
+    # None of its blocks is named by the trace.
+    assert "T.parallel" in again.mod.script()
+
+
 # -- in a tuning -----------------------------------------------------------------------------------
 
 
@@ -523,7 +572,8 @@ def test_a_space_without_a_valid_candidate_is_an_error_that_says_what_refused_th
             search_strategy=strategy.clone(),
         )  # fmt: skip
         context.pre_tuning(max_trials=2, num_trials_per_iter=2)
-        with pytest.raises(ScheduleError, match=r"main: no candidate is left: Never refused \d+"):
+        told = r"main: no candidate is left: Never refused \d+ \(the last: it gives False\)"
+        with pytest.raises(ScheduleError, match=told):
             context.generate_measure_candidates()
     with pytest.raises(ScheduleError, match=r"main: no candidate is left: Never refused \d+"):
         ms.tune_tir(

@@ -103,6 +103,20 @@ def test_the_space_that_wins_is_drawn_from_more_often():
     assert space.shares["known"] == pytest.approx(first["known"], abs=0.02)
 
 
+@pytest.mark.parametrize("kind", ["evolutionary", "replay-trace", "replay-func"])
+def test_a_seed_gives_the_same_candidates_again(kind):
+    def tiles(sch):
+        sch.split(sch.get_loops("C")[0], sch.sample_perfect_tile(sch.get_loops("C")[0], 2))
+
+    for space in ("post-order-apply", tiles):
+        drawn = []
+        for _ in range(2):
+            ctx = context(kind, n=16, space_generator=space)
+            ctx.pre_tuning(max_trials=4, num_trials_per_iter=4)
+            drawn.append([c.key for c in ctx.generate_measure_candidates()])
+        assert drawn[0] == drawn[1]
+
+
 def test_evolution_asks_a_model_that_knows_and_goes_where_it_says():
     @ms.derived_object
     class Shortest(ms.cost_model.PyCostModel):
@@ -214,7 +228,7 @@ def test_what_models_save_is_checked(tmp_path):
     with pytest.raises(ScheduleError, match="kind is one of xgb, mlp, random"):
         ms.CostModel.create("other")
     with pytest.raises(ScheduleError, match="num_warmup_samples"):
-        cost_model.XGBModel(num_warmup_samples=0)
+        cost_model.XGBModel(num_warmup_samples=-1)
 
 
 def test_models_learn_from_any_extractor_without_a_module():
@@ -266,6 +280,10 @@ def test_schedulers_of_tasks_measure_all_of_them(kind):
     assert len(scheduler.join_running_task(0)) == 2
     fastest = database.query_tuning_record(product(10), "llvm")
     assert fastest.schedule(product(10)) is not None
+    # Found as the function was written, too, though its records are of wide indices.
+    assert database.has_workload(IRModule({"main": product(10)}))
+    workload = database.commit_workload(IRModule({"main": product(10)}))
+    assert len(database.get_top_k(workload, 100)) == 6
 
 
 def test_a_scheduler_of_the_users_decides():
@@ -276,7 +294,9 @@ def test_a_scheduler_of_the_users_decides():
         def next_task_id(self):
             if len(turns) == 2:
                 self.terminate_task(0)
-            open_tasks = [n for n, task in enumerate(self.tasks_) if not task.is_terminated]
+            tasks = self._outer().tasks_
+            assert all(task.runner_futures is None for task in tasks)
+            open_tasks = [n for n, task in enumerate(tasks) if not task.is_terminated]
             turns.append(max(open_tasks, default=-1))
             return turns[-1]
 
@@ -291,6 +311,31 @@ def test_a_scheduler_of_the_users_decides():
         bad = type("Bad", (task_scheduler.PyTaskScheduler,), {"next_task_id": lambda _, n=wrong: n})
         with pytest.raises(ms.DerivedError, match=rf"Bad\.next_task_id raised.*{message}"):
             tune(bad(), [context()], None, of_task=2)
+
+
+def test_a_strategy_that_has_nothing_does_not_hold_up_the_others():
+    @ms.derived_object
+    class Idle(ms.search_strategy.PySearchStrategy):
+        left = 2
+
+        def _initialize_with_tune_context(self, context):
+            self.name = context.task_name
+
+        def pre_tuning(self, *options):
+            pass
+
+        notify_runner_results = pre_tuning
+
+        def generate_measure_candidates(self):
+            self.left -= 1
+            return [] if self.left >= 0 else None
+
+        def post_tuning(self):
+            assert self.name == "main"
+
+    scheduler = task_scheduler.GradientBased()
+    tune(scheduler, [context(Idle()), context("replay-trace", n=10)], None)
+    assert [t.trials for t in scheduler.tasks_] == [0, 6]
 
 
 def test_gradients_prefer_what_wins_and_choose_by_seed_where_nothing_does():

@@ -1,7 +1,9 @@
 """`relaxvm.tune`, `ms.tune_tir`, `relaxvm tune`: budgets, interrupts, resuming, never worse."""
 
+import io
 import json
 import math
+import types
 
 import numpy as np
 import pytest
@@ -10,8 +12,11 @@ import relaxvm
 import relaxvm.meta_schedule as ms
 from relaxvm import cli, relax, te
 from relaxvm.base import ScheduleError
+from relaxvm.meta_schedule import processes, progress
+from relaxvm.meta_schedule.engine import Engine, Trials
 from relaxvm.meta_schedule.features import NAMES, Detail, features_of_stores, of_whole
-from relaxvm.meta_schedule.progress import Progress
+from relaxvm.meta_schedule.measure import Measurer, OutOfTime
+from relaxvm.meta_schedule.progress import Events, Progress
 from relaxvm.meta_schedule.regressors import Network, Ridge, rank_correlation
 from relaxvm.meta_schedule.space import Space
 from relaxvm.meta_schedule.tasks import Task, tasks_from
@@ -108,7 +113,11 @@ def test_tune_tir_as_tutorials_write_it(tmp_path):
     assert new.attrs["tir.is_scheduled"] and new.attrs["tir.reassociate"]
     assert relaxvm.build(relaxvm.IRModule({"linear0": new})) is not None
     found = ms.tir_integration.compile_tir(sch, mod, "llvm --num-cores=1")
-    assert (found is None) == (sch.query_tuning_record(mod["main"]) is None)
+    # Where the default stays, the schedule that was given is the answer, for its own target alone.
+    assert (found is sch) == (sch.query_tuning_record(mod["main"]) is None)
+    assert ms.tir_integration.compile_tir(sch, mod, "c") is None
+    assert ms.tir_integration.compile_tir(sch.database, bad_default(14)) is None
+    assert sch and len(sch) == len(sch.database) and repr(sch).startswith("TunedTIR(Schedule(main;")
     later = ms.tune_tir(
         mod, "llvm --num-cores=1", work_dir=tmp_path, max_trials_global=1, listener=False
     )
@@ -122,15 +131,104 @@ def test_tune_tir_as_tutorials_write_it(tmp_path):
         ({"seconds": 0}, "seconds above 0"),
         ({"seconds": -1}, "seconds above 0"),
         ({"seconds": math.nan}, "seconds above 0"),
+        ({"seconds": "5"}, "seconds above 0"),
+        ({"seconds": True}, "seconds above 0"),
         ({"seconds": math.inf}, "a number of trials"),
         ({"max_trials": 0}, "max_trials: wanted a number above 0"),
         ({"max_trials": True}, "max_trials"),
         ({"confidence": 1.0}, "confidence"),
     ],
 )
-def test_budgets_that_are_none(options, wrong):
-    with pytest.raises(ScheduleError, match=wrong):
-        relaxvm.tune(bad_default(4), **options)
+def test_budgets_that_are_none(options, wrong, monkeypatch):
+    # That is said before a model is built.
+    monkeypatch.setattr("relaxvm.tuning.WholeModel", None)
+    for mod in (bad_default(4), graph()):
+        with pytest.raises(ScheduleError, match=wrong):
+            relaxvm.tune(mod, **options)
+
+
+@pytest.mark.slow
+def test_what_takes_longer_than_the_budget_is_broken_off(monkeypatch):
+    sleeps = "import time; from relaxvm.meta_schedule import worker; worker._built = {};"
+    code = "lambda request: time.sleep(1000)"
+    start = processes._START.replace("from rel", sleeps.format(code) + "from rel")
+    monkeypatch.setattr(processes, "_START", start)
+    monkeypatch.setattr(processes, "_idle", [])
+    tuned = relaxvm.tune(bad_default(6), 8, listener=False)
+    # Not refused, as after the time that a builder has.
+    assert (tuned.ended, tuned.tasks[0].state) == ("time", "not reached")
+    for process in processes._idle:
+        process.end()
+
+
+def test_a_measurer_and_a_search_end_in_time():
+    fn = bad_default(6)
+    with pytest.raises(OutOfTime):
+        Measurer(fn, "llvm", until=0.0)
+    with Measurer(fn, "llvm") as measurer:
+        measurer.until = 0.0
+        with pytest.raises(OutOfTime):
+            measurer.measure([fn.with_attr("tir.is_scheduled", True)])
+        with pytest.raises(OutOfTime):
+            measurer.beats(fn)
+    ctx = ms.TuneContext(fn, target="llvm", search_strategy="evolutionary", rand_state=0)
+    ctx.pre_tuning(100, 16)
+    ctx.until = 0.0
+    assert len(ctx.generate_measure_candidates()) == 1
+
+
+def test_finals_get_the_time_that_they_need():
+    tasks = [Task(str(n), bad_default(4), 0.5) for n in range(3)]
+    scheduler = ms.task_scheduler.RoundRobin()
+    engine = Engine(tasks, scheduler, None, None, None, [], None, None, None, Trials(None))
+    engine._seconds = 100.0
+    assert engine.reserved() == 6.0  # 15 of 100 seconds at most, no more than two for each
+    default = types.SimpleNamespace(seconds=0.5, build_seconds=3.0)
+    engine.measurers = dict.fromkeys(range(3), types.SimpleNamespace(default=default))
+    for task in tasks[:2]:
+        task.fastest = [(0.5, None)]
+    assert engine.reserved() == pytest.approx(2 * (0.3 + 24 * 0.5 + 2 * 3.0))
+    default.seconds = 5.0
+    assert engine.reserved() == 50.0  # half of all
+    # Those of which there is no time for a comparison keep the default.
+    engine.finals(0.0)
+    assert {task.state for task in tasks[:2]} == {"default stays: no time to compare"}
+
+
+def test_a_sum_to_one_number_has_designs():
+    a, k = te.placeholder((64,), "float32", "a"), te.reduce_axis((0, 64), "k")
+    fn = te.create_prim_func([a, te.compute((), lambda: te.sum(a[k], k), "b")])
+    ctx = ms.TuneContext(fn, target="llvm", search_strategy="evolutionary", rand_state=0)
+    ctx.pre_tuning(8, 8)
+    assert len(ctx.generate_measure_candidates()) > 1
+
+
+def test_a_fault_of_one_kernel_does_not_end_the_search_of_others(monkeypatch):
+    def faulty(self):
+        if self.task_name == "bad":
+            raise IndexError("of ours")
+        return generate(self)
+
+    generate = ms.TuneContext.generate_measure_candidates
+    monkeypatch.setattr(ms.TuneContext, "generate_measure_candidates", faulty)
+    tasks = [Task("bad", bad_default(4), 0.9), Task("good", bad_default(5), 0.1)]
+    with pytest.warns(RuntimeWarning, match="bad: a fault of relaxvm's(.|\n)*IndexError: of ours"):
+        tuned = ms.tune_kernels(tasks, 60, max_trials=2)
+    assert tuned.ended == "trials" and tasks[1].trials == 2
+    assert tasks[0].state == "cannot be measured: IndexError: of ours"
+
+
+def test_a_listener_that_raises_ends_the_tuning_after_the_best_were_kept():
+    heard = []
+
+    def listener(kind, task, text):
+        heard.append(kind)
+        if kind == "trials":
+            raise ValueError("no more")
+
+    with pytest.raises(ms.DerivedError, match="the listener raised ValueError: no more"):
+        relaxvm.tune(bad_default(6), 60, max_trials=8, listener=listener)
+    assert heard.count("trials") == 1
 
 
 def test_there_may_be_nothing_to_tune():
@@ -181,9 +279,51 @@ def test_progress_in_lines():
         tell("task", task, "searching")
         task.default_seconds = task.best_seconds = 2e-6
         task.state = "tuned"
+        task.roof_share, task.trials, task.refused, task.pruned = 0.25, 9, 2, 7
         tell("final", task, "1.5x")
         tell("note", None, "said")
-    assert "k: waiting" in lines[0] and "2.0 us" in lines[1] and lines[2] == "said"
+    assert "k: waiting" in lines[0] and " s left" in lines[0] and "trials/s" in lines[0]
+    assert "2.0 us, roof 25% of it, 9 trials, 2 refused, 7 pruned: tuned  1.5x" in lines[1]
+    assert lines[2] == "said"
+
+    def gone(line):
+        raise BrokenPipeError
+
+    with Progress(60, gone) as tell:
+        tell("note", None, "said to nobody")
+
+
+def test_progress_for_machines(capsys):
+    task = Task("k", bad_default(4), 0.5, default_seconds=2e-6, best_seconds=1e-6)
+    task.trials, task.refused, task.pruned, task.roof_share = 9, 2, 7, 0.25
+    for seconds in (60, None, math.inf):
+        with Events(seconds) as tell:
+            tell("trials", task, "")
+            tell("note", None, "said\nin two lines")
+    lines = [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+    assert [line["event"] for line in lines] == ["trials", "note"] * 3
+    first = lines[0]
+    assert (first["trials"], first["refused"], first["pruned"]) == (9, 2, 7)
+    assert first["best"] == pytest.approx(1 / 0.75)
+    assert 0 < first["left"] < 60 and lines[2]["left"] is lines[4]["left"] is None
+    assert first["trials_per_second"] > 0 and first["task"]["roof_share"] == 0.25
+    assert lines[1]["task"] is None and lines[1]["trials"] == 9
+
+
+def test_a_table_shows_names_as_they_are(monkeypatch):
+    pytest.importorskip("rich", reason="the extra tune is not installed")
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(file=io.StringIO(), force_terminal=True, width=160)
+    table = progress._OnTerminal(Live(console=console, auto_refresh=False))
+    monkeypatch.setattr(progress, "_live_table", lambda: table)
+    task = Task("a[/b]", bad_default(4), 1.0, state="cannot be measured: [red]")
+    with Progress(60) as tell:
+        tell("task", task, "")
+        tell("note", None, "see [/tmp]")
+    shown = console.file.getvalue()
+    assert "a[/b]" in shown and "measured: [red]" in shown and "see [/tmp]" in shown
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):
@@ -201,7 +341,8 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert cli.main(command) == 0
     out = capsys.readouterr()
     assert json.loads(out.out)["tasks"][0]["names"] == ["softmax"]
-    assert all("event" in json.loads(x) for x in out.err.splitlines() if x.startswith("{"))
+    events = [json.loads(x) for x in out.err.splitlines() if x.startswith("{")]
+    assert {"task", "trials"} <= {each["event"] for each in events} and events[-1]["left"] > 0
     assert cli.main(["run", "m.py:mod", "--records", "t.json"]) == 0
     for wrong in (
         ["--seconds", "0"],

@@ -43,6 +43,8 @@ def test_builds_obey_what_a_database_has_of_a_model(tmp_path):
         assert "fused_" not in program.as_text()
         np.testing.assert_allclose(program["main"](X).numpy(), wanted, rtol=1e-4, atol=1e-4)
     assert "fused_" in relaxvm.build(graph(), ONE_CORE).as_text()
+    with ms.DispatchContext(database):
+        assert "fused_" not in relaxvm.build(graph(), ONE_CORE).as_text()
     with database:
         assert "fused_" not in relaxvm.build(graph(), "llvm -num-cores=2").as_text()
         other = relaxvm.build(graph(2.0), ONE_CORE)

@@ -2,6 +2,8 @@
 
 import json
 import resource
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -199,6 +201,22 @@ def test_errors_are_those_of_a_call(ex):
         vm.profile("nain")
     with pytest.raises(VMValueError, match="wanted 8"):
         vm.profile("main", np.zeros((2, 8), "float32"), np.zeros((8, 9), "float32"))
+
+
+def test_threads_measure_the_roof_one_after_the_other(monkeypatch):
+    inside, most = [], []
+
+    def measured():
+        inside.append(0)
+        time.sleep(0.01)
+        most.append(len(inside))
+        inside.pop()
+        return most
+
+    monkeypatch.setattr("relaxvm.runtime.machine_roof._measured", measured)
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda _: machine_roof.__wrapped__(), range(3)))
+    assert most == [1, 1, 1]
 
 
 def test_the_roof_is_measured_once_and_falls_with_size():

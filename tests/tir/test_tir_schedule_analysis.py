@@ -8,7 +8,14 @@ from schedule_helpers import chain, matmul, pair
 from relaxvm import te, tir
 from relaxvm.script import from_source
 from relaxvm.tir import IndexMap, Schedule, ScheduleError
-from relaxvm.tir.schedule import DepKind, Instruction, InstructionKind, ScheduleState
+from relaxvm.tir.schedule import (
+    PRIMITIVES,
+    DepKind,
+    Instruction,
+    InstructionKind,
+    ScheduleState,
+    Trace,
+)
 from relaxvm.tir.schedule.analysis import (
     get_auto_tensorize_mapping_info,
     get_tensorize_loop_mapping,
@@ -51,7 +58,7 @@ def test_dependencies_of_a_scope():
 
 def test_kinds_of_instructions():
     assert InstructionKind.get("GetLoops") is InstructionKind.get("get_loops")
-    assert InstructionKind.get("EnterPostproc").name == "enter_postproc"
+    assert InstructionKind.get("enter_postproc").name == "EnterPostproc"
     assert InstructionKind.get("SamplePerfectTile").is_pure
     assert not InstructionKind.get("ComputeInline").is_pure
     with pytest.raises(ScheduleError, match="no schedule primitive"):
@@ -60,6 +67,30 @@ def test_kinds_of_instructions():
     sch.get_block("C")
     assert isinstance(sch.trace.insts[0], Instruction)
     assert sch.trace.insts[0].kind is InstructionKind.get("GetBlock")
+    for method in PRIMITIVES:
+        assert InstructionKind.get(InstructionKind.get(method).name).method == method
+
+
+def test_instructions_and_traces_are_made_as_in_tvm():
+    sch = Schedule(matmul(8, 8, 8))
+    (i, *_), sample = sch.get_loops("C"), InstructionKind.get("SamplePerfectTile")
+    sch.split(i, sch.sample_perfect_tile(i, 2, decision=[2, 4]))
+    sch.annotate(i2 := sch.get_loops("C")[0], "note", 64)
+    made = Trace(
+        [Instruction(s.kind, s.inputs, list(s.attrs.values()), s.outputs) for s in sch.trace.insts],
+        {},
+    )
+    drawn = next(s for s in made.insts if s.kind is sample)
+    made = Trace(made.insts, {drawn: [2, 4]})
+    assert str(made) == str(sch.trace) == str(Trace(made.insts, made.decisions))
+    assert made.insts[-1].inputs == [i2, 64]
+    assert repr(drawn) == "_, _ = sch.sample_perfect_tile(loop=_, n=2, max_innermost_factor=16)"
+    with pytest.raises(
+        ScheduleError, match="SamplePerfectTile: inputs and attrs are the arguments"
+    ):
+        Instruction(sample, [], [2], [])
+    with pytest.raises(ScheduleError, match=r"Fuse: .* too few or too many"):
+        Instruction(InstructionKind.get("Fuse"), [i], [True, 3], [])
 
 
 def test_output_blocks():

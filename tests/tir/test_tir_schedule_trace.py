@@ -10,7 +10,7 @@ import relaxvm as tvm
 from relaxvm import tir
 from relaxvm.ir import IRModule, Range, Var, assert_structural_equal, const, substitute
 from relaxvm.tir import IndexMap, Schedule, ScheduleError
-from relaxvm.tir.schedule import PRIMITIVES, BlockRV, LoopRV, Trace
+from relaxvm.tir.schedule import PRIMITIVES, BlockRV, LoopRV, ScheduleDebugMask, Trace
 
 
 def tiled(fn=None):
@@ -308,15 +308,17 @@ def test_a_schedule_wants_a_function():
         Schedule(matmul(), error_render_level="loud")
     with pytest.raises(ScheduleError, match="debug_mask is"):
         Schedule(matmul(), debug_mask="loud")
+    mask = ScheduleDebugMask.VERIFY_SREF_TREE
+    assert str(Schedule(matmul(), debug_mask=mask)) == "Schedule(main; 0 steps)"
 
 
 def test_every_primitive_says_what_it_does():
     for kind in PRIMITIVES.values():
-        assert kind.function.__doc__, kind.name
-        assert hasattr(Schedule, kind.name), kind.name
+        assert kind.function.__doc__, kind.method
+        assert hasattr(Schedule, kind.method), kind.method
         # Before → after, except for those that change nothing.
-        changes = not kind.name.startswith(("get_", "sample_", "enter_"))
-        assert ("→" in kind.function.__doc__) is changes, kind.name
+        changes = not kind.method.startswith(("get_", "sample_", "enter_"))
+        assert ("→" in kind.function.__doc__) is changes, kind.method
 
 
 def test_arguments_by_position_as_in_tvm():

@@ -18,4 +18,6 @@ from .runner import RunnerFuture as RunnerFuture
 from .runner import RunnerInput as RunnerInput
 from .runner import RunnerResult as RunnerResult
 
+create = Runner.create
+
 __getattr__ = _submodules(__name__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pathlib
 import time
 from collections.abc import Mapping, Sequence
@@ -13,6 +14,9 @@ from ..arguments import integers_of
 from ..processes import Process, default_memory_bytes
 from .config import EvaluatorConfig
 from .runner import Runner, RunnerFuture, RunnerInput, RunnerResult
+
+# TVM's, which are None by default.
+_FUNCTIONS = {"f_alloc_argument", "f_run_evaluator", "f_cleanup", "initializer"}
 
 
 class LocalRunner(Runner, kind="local"):
@@ -35,9 +39,13 @@ class LocalRunner(Runner, kind="local"):
         num_threads: int = 1,
         **functions: Any,
     ) -> None:
-        if functions:
+        unknown = functions.keys() - _FUNCTIONS
+        if unknown:
+            raise TypeError(f"LocalRunner: unknown arguments: {', '.join(sorted(unknown))}")
+        wanted = [name for name, value in functions.items() if value is not None]
+        if wanted:
             raise ScheduleError(
-                f"LocalRunner: {', '.join(functions)}: kernels run in another process, which gets "
+                f"LocalRunner: {', '.join(wanted)}: kernels run in another process, which gets "
                 "no functions of this one; derive from PyRunner to run them otherwise"
             )
         if not timeout_sec > 0 or not cooldown_sec >= 0:
@@ -54,16 +62,16 @@ class LocalRunner(Runner, kind="local"):
         """Have the process ready. Raises ScheduleError if there can be none."""
         self._process.ready()
 
-    def prepare(self, task: Mapping[str, Any]) -> dict[str, Any]:
+    def prepare(self, task: Mapping[str, Any], seconds: float = math.inf) -> dict[str, Any]:
         """Let the kernels that come be checked against the default one, of which `task` tells (see
-        `worker._Task`), unless they are already: {} or {"kind", "reason"}.
+        `worker._Task`), unless they are already: {} or {"kind", "reason"}, within so many seconds.
         """
         self._process.ready()
         if self._prepared == self._process.generation and self._task is task:
             return {}
         self._task = None
         request = {"do": "prepare", "threads": self.num_threads, **task}
-        answer = self._process.ask(request, 2 * self.timeout_sec + 10)
+        answer = self._process.ask(request, min(seconds, 2 * self.timeout_sec + 10))
         if "kind" in answer:
             return answer
         self._task, self._prepared = task, self._process.generation

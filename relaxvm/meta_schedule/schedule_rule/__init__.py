@@ -24,6 +24,7 @@ from .schedule_rule import KINDS as _KINDS
 from .schedule_rule import PyScheduleRule as PyScheduleRule
 from .schedule_rule import ScheduleRule as ScheduleRule
 
+create = ScheduleRule.create
 _KINDS["llvm"] = _KINDS["cpu"] = _KINDS["c"] = [
     ApplyCustomRule,
     InlineConstantScalars,

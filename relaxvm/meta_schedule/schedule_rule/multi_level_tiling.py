@@ -53,7 +53,10 @@ class _Tiled(NamedTuple):
 
     def loop(self, level: int) -> LoopRV:
         """The innermost loop of the first `level` letters of the structure."""
-        return [loop for tile in self.tiles[:level] for loop in tile][-1]
+        loops = [loop for tile in self.tiles[:level] for loop in tile]
+        if not loops:
+            raise ScheduleError(f"there is no loop in the first {level} levels of tiles")
+        return loops[-1]
 
 
 @dataclass
@@ -112,7 +115,7 @@ class MultiLevelTiling(ScheduleRule):
         except ScheduleError:
             return [before]  # a size that is a symbol, a loop that cannot be moved
         designs = [start]
-        sums = sch.get(block).init is not None
+        sums = sch.get(start.block).init is not None
         wanted = (
             (_keep_writes, self.reuse_write if sums else None),
             (_keep_reads, self.reuse_read),

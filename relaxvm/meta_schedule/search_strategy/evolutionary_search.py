@@ -11,6 +11,7 @@ import contextlib
 import math
 import random
 import statistics
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,8 +21,8 @@ from ...base import RelaxvmError, ScheduleError, TIRError, submodules
 from ...tir.schedule import Schedule
 from ..candidate import MeasureCandidate
 from ..cost_model import CostModel, knows, scores_of
-from ..database import Database
-from ..derived import DerivedError
+from ..database import Database, TuningRecord
+from ..derived import DerivedError, asked
 from ..runner import RunnerResult
 from ..space import no_candidate
 from ..trace_space import UnionSpace
@@ -98,10 +99,15 @@ class EvolutionarySearch(CountedStrategy, kind="evolutionary"):
         """The fastest of older searches: points that were tried, schedules of records."""
         known: list[MeasureCandidate] = []
         for saved in self.context.tried[:_FIRST]:
+            if time.perf_counter() > self.context.until:
+                break
             with contextlib.suppress(RelaxvmError, TypeError, ValueError):
                 known.append(self._space.candidate(self._space.point_from_json(saved)))
         fn = self._space.fn
-        starts = [] if database is None else database.starting_points(fn, self.context.target)
+        starts: list[TuningRecord] = []
+        if database is not None:
+            with asked(database, "starting_points"):
+                starts = database.starting_points(fn, self.context.target)
         for record in starts:
             with contextlib.suppress(RelaxvmError):
                 known.append(MeasureCandidate(record.schedule(fn)))
@@ -123,6 +129,7 @@ class EvolutionarySearch(CountedStrategy, kind="evolutionary"):
         chosen = [*pool[:blind], *(self._ranked(pool[blind:]) if is_asked else [])][:count]
         # Those that were not chosen may be proposed again.
         self._seen -= {c.key for c in pool} - {c.key for c in chosen}
+        self.context.pruned += len(pool) - len(chosen)
         self._fails = 0 if chosen else self._fails + 1
         if not chosen and len(self._seen) == 1 and self._space.refused:
             raise no_candidate(self.context.task_name, self._space)
@@ -131,7 +138,10 @@ class EvolutionarySearch(CountedStrategy, kind="evolutionary"):
     def _breed(self, pool: list[MeasureCandidate], size: int, parents: Sequence[Any]) -> None:
         """Add children until there are so many."""
         vain, born = 0, 0
+        until = self.context.until
         while len(pool) < size and vain < self.genetic_max_fail_count:
+            if pool and time.perf_counter() > until:
+                break
             try:
                 child = self._child(parents if born >= self.init_min_unmeasured else [])
             except DerivedError:

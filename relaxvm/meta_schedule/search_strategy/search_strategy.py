@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,17 +10,16 @@ from ...tir.schedule import Schedule
 from ..candidate import MeasureCandidate
 from ..cost_model import CostModel
 from ..database import Database
+from ..derived import Part
 from ..runner import RunnerResult
 
 _KINDS: dict[str, Callable[..., SearchStrategy]] = {}
 
 
-class SearchStrategy:
-    """Derive from it (`PySearchStrategy`) by giving all methods but `clone`."""
-
-    def initialize_with_tune_context(self, context: Any) -> None:
-        """Take note of the `TuneContext` that it searches for."""
-        raise NotImplementedError(f"{type(self).__name__} takes no context")
+class SearchStrategy(Part):
+    """Derive from it (`PySearchStrategy`) by giving `pre_tuning`, `generate_measure_candidates`,
+    `notify_runner_results` and `post_tuning`.
+    """
 
     def pre_tuning(
         self,
@@ -54,10 +52,6 @@ class SearchStrategy:
         """End."""
         raise NotImplementedError(f"{type(self).__name__} does not say how it ends")
 
-    def clone(self) -> SearchStrategy:
-        """Another one with the same options, for another context."""
-        return copy.copy(self)
-
     def __init_subclass__(cls, kind: str = "") -> None:
         super().__init_subclass__()
         if kind:
@@ -81,12 +75,8 @@ class CountedStrategy(SearchStrategy):
     and `learn` as well, where it learns.
     """
 
-    context: Any = None
     _left: int | None = None
     _at_once: int = 0
-
-    def initialize_with_tune_context(self, context: Any) -> None:
-        self.context = context
 
     def pre_tuning(
         self,

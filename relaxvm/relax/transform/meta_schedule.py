@@ -15,6 +15,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...base import ScheduleError
 from ...ir import IRModule, PassContext
 from ...ir.transform import module_pass
 from ...meta_schedule import JSONDatabase, Progress, tasks_from, tune_kernels
@@ -89,6 +90,8 @@ def MetaScheduleTuneIRMod(
     counts = kernel_calls(mod)
     called = {name: fn for name, fn in _loops(mod).items() if name in counts}
     if op_names is not None:
+        if isinstance(op_names, str):
+            raise ScheduleError(f"op_names: wanted a list of words, got {op_names!r}")
         called = {n: fn for n, fn in called.items() if any(word in n for word in op_names)}
     _tune(called, counts, work_dir, max_trials_global, max_trials_per_task)
     return mod

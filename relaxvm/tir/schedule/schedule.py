@@ -54,7 +54,7 @@ def face(function: F) -> Any:
     def method(self: Schedule, *args: Any, **kwargs: Any) -> Any:
         return self._call(kind, args, kwargs)
 
-    method.__name__ = method.__qualname__ = kind.name
+    method.__name__ = method.__qualname__ = kind.method
     method.__doc__ = function.__doc__
     method.__signature__ = kind.signature.replace(  # type: ignore[attr-defined]
         parameters=[_SELF, *kind.signature.parameters.values()]
@@ -95,7 +95,9 @@ class Schedule:
             raise ScheduleError(
                 f"error_render_level is one of {', '.join(_LEVELS)}, got {error_render_level!r}"
             )
-        if debug_mask not in _MASKS and type(debug_mask) is not int:
+        if debug_mask not in _MASKS and not (
+            isinstance(debug_mask, int) and type(debug_mask) is not bool
+        ):
             raise ScheduleError(
                 f'debug_mask is "all", "none" or a number as in TVM, got {debug_mask!r}'
             )
@@ -156,6 +158,9 @@ class Schedule:
         """Print the module, and the trace as Python."""
         self.mod.show(**options)
         self.trace.show()
+
+    def __repr__(self) -> str:
+        return f"Schedule({', '.join(self._states)}; {len(self._trace.insts)} steps)"
 
     def _known(self, func_name: str) -> str:
         if not isinstance(func_name, str) or func_name not in self._states:
@@ -319,12 +324,12 @@ class Schedule:
         try:
             bound = kind.signature.bind(*args, **kwargs)
         except TypeError as error:
-            raise ScheduleError(f"{kind.name}: {error}") from None
+            raise ScheduleError(f"{kind.method}: {error}") from None
         bound.apply_defaults()
         if isinstance(bound.arguments.get("func_name"), GlobalVar):
             bound.arguments["func_name"] = bound.arguments["func_name"].name_hint
         arguments = {
-            name: kind.kind(name).given(self, value, f"{kind.name}: {name}")
+            name: kind.kind(name).given(self, value, f"{kind.method}: {name}")
             for name, value in bound.arguments.items()
         }
         return self._apply(kind, arguments)[0]
@@ -338,7 +343,7 @@ class Schedule:
         state = self._states[function].fresh()
         try:
             arguments = {
-                name: kind.kind(name).complete(self, value, arguments, f"{kind.name}: {name}")
+                name: kind.kind(name).complete(self, value, arguments, f"{kind.method}: {name}")
                 for name, value in arguments.items()
             }
             result, decision = self._perform(kind, arguments, state)
@@ -349,7 +354,7 @@ class Schedule:
             refusal = ScheduleError(str(error))
             raise self._rendered(kind, refusal, state, function) from error
         except RelaxvmError as error:
-            error.add_note(f"in {kind.name} of function {function}")
+            error.add_note(f"in {kind.method} of function {function}")
             raise
         wrapped = None if kind.gives is None else kind.gives.wrap(self, result)
         outputs = tuple(kind.outputs(wrapped))
@@ -358,7 +363,7 @@ class Schedule:
         )
         if "func_name" in arguments and arguments["func_name"] is None:
             recorded = {**recorded, "func_name": function}
-        self._trace.append(Instruction(kind, recorded, outputs), decision)
+        self._trace.append(Instruction.of(kind, recorded, outputs), decision)
         return wrapped, outputs
 
     def _perform(self, kind: Primitive, arguments: dict[str, Any], state: State) -> tuple[Any, Any]:
@@ -367,7 +372,7 @@ class Schedule:
         for name, parameter in kind.signature.parameters.items():
             if name not in arguments:
                 continue
-            value = kind.kind(name).resolve(self, arguments[name], f"{kind.name}: {name}")
+            value = kind.kind(name).resolve(self, arguments[name], f"{kind.method}: {name}")
             if parameter.kind is parameter.VAR_POSITIONAL:
                 positional.extend(value or ())
             else:
@@ -411,9 +416,9 @@ class Schedule:
         self, kind: Primitive, error: ScheduleError, state: State, function: str
     ) -> ScheduleError:
         if self._render == "none":
-            return ScheduleError(f"{kind.name} is not possible here")
+            return ScheduleError(f"{kind.method} is not possible here")
         reason = str(error)
-        text = reason if reason.startswith(f"{kind.name}:") else f"{kind.name}: {reason}"
+        text = reason if reason.startswith(f"{kind.method}:") else f"{kind.method}: {reason}"
         if self._render == "detail":
             text += f"\n  in function {function}:\n{picture(state, error.sites)}"
         return ScheduleError(text)

@@ -11,8 +11,7 @@ function takes, into JSON and back.
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from ....base import ScheduleError
@@ -80,7 +79,12 @@ class Names(Protocol):
 
 
 class Kind:
-    """How one argument or result is treated. The base class is for what is data already."""
+    """How one argument or result is treated. The base class is for what is data already.
+
+    is_input  whether it may be a random variable
+    """
+
+    is_input = False
 
     def given(self, host: Host, value: Any, what: str) -> Any:
         """The argument as it is recorded: names of blocks become random variables."""
@@ -134,6 +138,8 @@ class _Plain(Kind):
 
 
 class _Block(Kind):
+    is_input = True
+
     def given(self, host: Host, value: Any, what: str) -> Any:
         return host.block_given(value)
 
@@ -200,6 +206,8 @@ _OPERATIONS: dict[str, Any] = {c.__name__: c for c in (Add, Sub, Mul, FloorDiv, 
 
 
 class _Expr(Kind):
+    is_input = True
+
     def resolve(self, host: Host, value: Any, what: str) -> Any:
         return None if value is None else host.resolve_expr(value, what)
 
@@ -238,6 +246,8 @@ def _number(value: Any) -> Any:
 
 class _Extra(Kind):
     """An annotation: numbers, text, lists and dictionaries that may hold random variables."""
+
+    is_input = True
 
     def given(self, host: Host, value: Any, what: str) -> Any:
         if isinstance(value, (list, tuple)):
@@ -284,7 +294,7 @@ class _Extra(Kind):
 
 class _List(Kind):
     def __init__(self, element: Kind) -> None:
-        self.element = element
+        self.element, self.is_input = element, element.is_input
 
     def _each(self, f: Callable[[Any], Any], value: Any, what: str = "") -> Any:
         if value is None:
@@ -325,32 +335,43 @@ def list_of(kind: Kind) -> Kind:
 
 
 class Primitive(NamedTuple):
-    """A primitive by name, with the kinds of its arguments and of its result (None: nothing).
+    """A primitive by the name of its method, with the kinds of its arguments and of its result
+    (None: nothing).
 
     random  it takes `rng` and `decision`, and gives (state, result, decision)
     """
 
-    name: str
+    method: str
     function: Callable[..., Any]
     signature: inspect.Signature
     kinds: dict[str, Kind]
     gives: Kind | None
     random: bool
 
+    @property
+    def name(self) -> str:
+        """As TVM calls its instructions: "GetLoops"."""
+        words = "".join(word.capitalize() for word in self.method.split("_"))
+        return _SPELT.get(self.method, words)
+
     @staticmethod
     def get(name: str) -> Primitive:
-        """The primitive of that name, as the method's ("get_loops") or as TVM's instruction is
-        called ("GetLoops"). Raises ScheduleError if there is none.
+        """The primitive of that name, the method's ("get_loops") or TVM's ("GetLoops"). Raises
+        ScheduleError if there is none.
         """
-        primitive = PRIMITIVES.get(re.sub(r"(?<=[a-z])(?=[A-Z])", "_", str(name)).lower())
-        if primitive is None:
-            raise ScheduleError(f"no schedule primitive is named {name!r}")
-        return primitive
+        wanted = str(name).replace("SBlock", "Block")
+        for each in PRIMITIVES.values():
+            if wanted in (each.method, each.name):
+                return each
+        raise ScheduleError(f"no schedule primitive is named {name!r}")
+
+    def __repr__(self) -> str:
+        return f'InstructionKind.get("{self.name}")'
 
     @property
     def is_pure(self) -> bool:
         """Whether it only looks, or draws a number."""
-        return self.random or self.name.startswith("get_")
+        return self.random or self.method.startswith("get_")
 
     def kind(self, name: str) -> Kind:
         """The kind of an argument."""
@@ -363,6 +384,30 @@ class Primitive(NamedTuple):
             for p in self.signature.parameters.values()
             if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and p.name not in arguments
         ]
+
+    def arguments(self, inputs: Sequence[Any], attrs: Sequence[Any]) -> dict[str, Any]:
+        """Arguments by name, from those that may be random variables and the other ones. Raises
+        ScheduleError if they are too few or too many.
+        """
+        blocks_loops, others = list(inputs), list(attrs)
+        args: dict[str, Any] = {}
+        for p in self.signature.parameters.values():
+            kind = self.kinds[p.name]
+            if p.name == "decision":
+                continue
+            if isinstance(kind, _List):
+                args[p.name], blocks_loops = blocks_loops, []
+            elif (blocks_loops if kind.is_input else others)[:1]:
+                args[p.name] = (blocks_loops if kind.is_input else others).pop(0)
+            elif p.default is not p.empty:
+                args[p.name] = p.default
+        wrong = self.missing(args) or [*blocks_loops, *others]
+        if wrong:
+            raise ScheduleError(
+                f"{self.name}: inputs and attrs are the arguments of {self.method}{self.signature}:"
+                f" too few or too many, got inputs={list(inputs)!r} and attrs={list(attrs)!r}"
+            )
+        return args
 
     @property
     def gives_list(self) -> bool:
@@ -377,7 +422,9 @@ class Primitive(NamedTuple):
 
 
 PRIMITIVES: dict[str, Primitive] = {}
-"""Every primitive by name."""
+"""Every primitive by the name of its method."""
+# Where TVM's name is not the method's.
+_SPELT = {"rfactor": "RFactor", "reindex": "ReIndex", "unsafe_set_dtype": "UnsafeSetDType"}
 
 
 def primitive(

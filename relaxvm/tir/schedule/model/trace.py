@@ -6,9 +6,10 @@ where random variables are named b0, l1, v2, ... in the order in which they appe
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....base import ScheduleError, TIRError
 from ....ir import descend
@@ -16,26 +17,82 @@ from ...index_map import IndexMap, size_name
 from .primitive import PLACES, PRIMITIVES, BlockRV, LoopRV, Primitive
 
 
-class Instruction(NamedTuple):
-    """One application of a primitive. `args` hold random variables; `outputs` are those it made."""
+class Instruction:
+    """One application of a primitive. `args` hold random variables; `outputs` are those it made.
+    Two are equal if they are the same.
 
-    kind: Primitive
-    args: Mapping[str, Any]
-    outputs: tuple[Any, ...]
+    kind    a `Primitive`, as `InstructionKind.get` gives it
+    inputs  the arguments that are blocks, loops or numbers to come, in the order of the primitive
+    attrs   the other ones, in their order; what is left out has its default
+    """
+
+    __slots__ = ("args", "kind", "outputs")
+
+    def __init__(
+        self, kind: Primitive, inputs: Sequence[Any], attrs: Sequence[Any], outputs: Sequence[Any]
+    ) -> None:
+        self.kind, self.outputs = kind, tuple(outputs)
+        self.args: Mapping[str, Any] = kind.arguments(inputs, attrs)
+
+    @staticmethod
+    def of(kind: Primitive, args: Mapping[str, Any], outputs: tuple[Any, ...]) -> Instruction:
+        """With the arguments by name."""
+        inst = Instruction.__new__(Instruction)
+        inst.kind, inst.args, inst.outputs = kind, args, outputs
+        return inst
 
     @property
     def name(self) -> str:
-        return self.kind.name
+        return self.kind.method
 
     @property
     def inputs(self) -> list[Any]:
-        """The random variables among the arguments."""
-        return [v for value in self.args.values() for v in _variables(value)]
+        """The arguments that may be random variables, those of lists one by one."""
+        inputs: list[Any] = []
+        for name, value in self.args.items():
+            if self.kind.kind(name).is_input:
+                inputs += value if isinstance(value, (list, tuple)) else [value]
+        return inputs
 
     @property
     def attrs(self) -> dict[str, Any]:
-        """The arguments that hold no random variables."""
-        return {k: v for k, v in self.args.items() if not _variables(v)}
+        """The other arguments by name."""
+        return {k: v for k, v in self.args.items() if not self.kind.kind(k).is_input}
+
+    def repeat(self, sch: Any, values: dict[int, Any], decision: Any) -> None:
+        """Apply it to another schedule. `values` are random variables there, by the identity of
+        those here; its outputs are added.
+        """
+        args = {name: _replaced(v, values) for name, v in self.args.items()}
+        if self.kind.random:
+            args["decision"] = decision
+        results = sch._run(self.kind, args)
+        if len(results) != len(self.outputs):
+            raise ScheduleError(
+                f"{self.name} gave {len(results)} results here, the trace has {len(self.outputs)}"
+            )
+        values.update({id(old): new for old, new in zip(self.outputs, results)})
+
+    def line(self, names: _Names, decision: Any = None) -> str:
+        """As Python."""
+        positional: list[str] = []
+        named: list[str] = []
+        for name, v in self.args.items():
+            encoded = self.kind.kind(name).encode(names, v)
+            if self.kind.signature.parameters[name].kind.name == "VAR_POSITIONAL":
+                positional += [_python(e, w) for e, w in zip(encoded, v)]
+            else:
+                named.append(f"{name}={_python(encoded, v)}")
+        if decision is not None:
+            named.append(f"decision={decision!r}")
+        call = f"sch.{self.name}({', '.join([*positional, *named])})"
+        outputs = ", ".join(names.define(o) for o in self.outputs)
+        # A list of one is taken apart, too.
+        outputs += "," if len(self.outputs) == 1 and self.kind.gives_list else ""
+        return f"{outputs} = {call}" if outputs else call
+
+    def __repr__(self) -> str:
+        return self.line(_Unnamed())
 
 
 def _variables(value: Any) -> list[Any]:
@@ -98,6 +155,16 @@ class _Names:
         return self.of_name(name)
 
 
+class _Unnamed(_Names):
+    """One name for all, where an instruction is shown alone."""
+
+    def name_of(self, rv: Any) -> str | None:
+        return rv if rv is None or isinstance(rv, str) else "_"
+
+    def define(self, rv: Any, name: str | None = None) -> str:
+        return "_"
+
+
 def _parsed(
     json_obj: Any,
 ) -> tuple[list[tuple[Primitive, dict[str, Any], list[str]]], dict[int, Any]]:
@@ -121,7 +188,7 @@ def _parsed(
         kind = rows[position][0]
         if not kind.random or position in decisions:
             why = "has two decisions" if kind.random else "draws nothing, but has a decision"
-            raise ScheduleError(f"instruction {position} of the trace, {kind.name}, {why}")
+            raise ScheduleError(f"instruction {position} of the trace, {kind.method}, {why}")
         decisions[position] = each[1]
     return rows, decisions
 
@@ -168,19 +235,21 @@ _MOST_DEPTH = 64
 
 
 class Trace:
-    """Instructions with the decisions of the random ones. `insts` and `decisions` as in TVM."""
+    """Instructions with the decisions of the random ones, by instruction or by its position."""
 
     def __init__(
-        self, insts: Sequence[Instruction] = (), decisions: Mapping[int, Any] | None = None
+        self, insts: Sequence[Instruction] = (), decisions: Mapping[Any, Any] | None = None
     ) -> None:
         self.insts: list[Instruction] = list(insts)
         # position of the instruction -> its decision
-        self._decisions: dict[int, Any] = dict(decisions or {})
+        self._decisions: dict[int, Any] = {
+            k if type(k) is int else self._position(k): d for k, d in (decisions or {}).items()
+        }
 
     @property
     def decisions(self) -> dict[Instruction, Any]:
         """Instruction -> decision."""
-        return _ByIdentity((self.insts[k], d) for k, d in self._decisions.items())
+        return {self.insts[k]: d for k, d in self._decisions.items()}
 
     def copy(self) -> Trace:
         """An equal trace that grows on its own."""
@@ -235,7 +304,7 @@ class Trace:
             if inst.kind.is_pure and not any(id(o) in used for o in inst.outputs):
                 continue
             kept.append(k)
-            used.update(id(v) for v in inst.inputs)
+            used.update(id(v) for value in inst.args.values() for v in _variables(value))
         kept.reverse()
         decisions = {n: source._decisions[k] for n, k in enumerate(kept) if k in source._decisions}
         return Trace([source.insts[k] for k in kept], decisions)
@@ -256,15 +325,21 @@ class Trace:
         for k, inst in enumerate(self.insts):
             if remove_postproc and inst.name == "enter_postproc":
                 break
-            args = {name: _replaced(v, values) for name, v in inst.args.items()}
-            if inst.kind.random:
-                decision = self._decisions.get(k)
-                if decision_provider is not None:
-                    inputs = [v for a in args.values() for v in _variables(a)]
-                    decision = decision_provider(inst, inputs, inst.attrs, decision)
-                args["decision"] = decision
-            results = sch._run(inst.kind, args)
-            values.update({id(old): new for old, new in zip(inst.outputs, results)})
+            decision = self._decisions.get(k)
+            if inst.kind.random and decision_provider is not None:
+                inputs = [_replaced(v, values) for a in inst.args.values() for v in _variables(a)]
+                decision = decision_provider(inst, inputs, inst.attrs, decision)
+            inst.repeat(sch, values, decision)
+
+    def apply_what_fits(self, sch: Any) -> None:
+        """Apply the instructions to a schedule of another function, without those that are about
+        blocks that it does not have, or that it refuses.
+        """
+        values: dict[int, Any] = {}
+        for k, inst in enumerate(self.insts):
+            if all(id(v) in values for a in inst.args.values() for v in _variables(a)):
+                with contextlib.suppress(ScheduleError):
+                    inst.repeat(sch, values, self._decisions.get(k))
 
     # -- text --------------------------------------------------------------------------------------
 
@@ -289,13 +364,13 @@ class Trace:
             try:
                 arguments = {k: kind.kind(k).decode(names, v) for k, v in args.items()}
             except TIRError as error:
-                raise ScheduleError(f"{kind.name} of the trace: {error}") from error
+                raise ScheduleError(f"{kind.method} of the trace: {error}") from error
             if kind.random:
                 arguments["decision"] = decisions.get(position)
             results = sch._run(kind, arguments)
             if len(results) != len(outputs):
                 raise ScheduleError(
-                    f"{kind.name} gave {len(results)} results here, the trace has {len(outputs)}"
+                    f"{kind.method} gave {len(results)} results here, the trace has {len(outputs)}"
                 )
             for rv, output in zip(results, outputs):
                 if output not in PLACES:  # as older traces name them
@@ -307,21 +382,7 @@ class Trace:
         names = _Names()
         lines: list[str] = []
         for k, inst in enumerate(source.insts):
-            positional: list[str] = []
-            named: list[str] = []
-            for name, v in inst.args.items():
-                encoded = inst.kind.kind(name).encode(names, v)
-                if inst.kind.signature.parameters[name].kind.name == "VAR_POSITIONAL":
-                    positional += [_python(e, w) for e, w in zip(encoded, v)]
-                else:
-                    named.append(f"{name}={_python(encoded, v)}")
-            if k in source._decisions:
-                named.append(f"decision={source._decisions[k]!r}")
-            call = f"sch.{inst.name}({', '.join([*positional, *named])})"
-            outputs = ", ".join(names.define(o) for o in inst.outputs)
-            # A list of one is taken apart, too.
-            outputs += "," if len(inst.outputs) == 1 and inst.kind.gives_list else ""
-            lines.append(f"{outputs} = {call}" if outputs else call)
+            lines.append(inst.line(names, source._decisions.get(k)))
         sizes = [f"{size_name(f'${n}')} = sch.get_size({n!r})" for n in names.sizes]
         return [*sizes, *lines]
 
@@ -333,30 +394,6 @@ class Trace:
     def show(self, **options: Any) -> None:
         """Print the trace as Python."""
         print(self)
-
-
-class _ByIdentity(dict[Any, Any]):
-    """A mapping of instructions by identity, enough for `decisions[inst]`."""
-
-    def __init__(self, pairs: Any) -> None:
-        pairs = list(pairs)
-        super().__init__({id(inst): d for inst, d in pairs})
-        self._insts = [inst for inst, _ in pairs]
-
-    def __getitem__(self, inst: Any) -> Any:
-        return super().__getitem__(id(inst))
-
-    def __contains__(self, inst: Any) -> bool:
-        return super().__contains__(id(inst))
-
-    def __iter__(self) -> Any:
-        return iter(self._insts)
-
-    def items(self) -> Any:
-        return [(inst, self[inst]) for inst in self._insts]
-
-    def keys(self) -> Any:
-        return self._insts
 
 
 def _replaced(value: Any, values: Mapping[int, Any]) -> Any:
