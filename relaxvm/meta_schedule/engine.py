@@ -50,6 +50,8 @@ _AT_ROOF = 0.9
 # Seconds of a comparison at most and at least, how often it calls a kernel at least, the part of
 # all the time that finals may take.
 FINAL_SECONDS, _LEAST_FINAL, _FINAL_CALLS, _FINALS = 1.0, 0.3, 24, 0.15
+# Seconds until a process is there that was ended with the search.
+_START_SECONDS = 3.0
 # The part of the time that is left that drawing candidates may take.
 _DRAWING = 0.5
 # How much slower a schedule may seem at other sizes than those where it is faster: the same code at
@@ -131,7 +133,7 @@ class Engine:
         """Seconds that are kept for the finals."""
         if self.confidence is None:
             return 0.0
-        most = min(_FINALS * self._seconds, 2 * FINAL_SECONDS * len(self.tasks))
+        most = min(_FINALS * self._seconds, _START_SECONDS + 2 * FINAL_SECONDS * len(self.tasks))
         return min(max(most, sum(map(self._least_final, self.measurers))), self._seconds / 2)
 
     def _least_final(self, number: int) -> float:
@@ -316,7 +318,7 @@ class Engine:
         assert task.ctx is not None
         fn = task.ctx.space.fn
         # Both are built again.
-        measurer.until = end + FINAL_SECONDS + 2 * measurer.default.build_seconds
+        measurer.until = end + _START_SECONDS + 2 * measurer.default.build_seconds
         # Each has a chance to win wrongly.
         confidence = 1 - (1 - confidence) / len(task.fastest)
         for _, candidate in task.fastest:

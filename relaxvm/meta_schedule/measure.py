@@ -255,6 +255,10 @@ class Measurer:
                 for start in range(0, len(candidates), _AT_ONCE * workers):
                     part = candidates[start : start + _AT_ONCE * workers]
                     yield from self._measured_part([self._drawn(each) for each in part], pool)
+            except OutOfTime:
+                # What is being built ends in time.
+                pool.shutdown(cancel_futures=True)
+                raise
             except BaseException:
                 # Whoever waits for a process waits no more.
                 pool.shutdown(wait=False, cancel_futures=True)

@@ -54,7 +54,7 @@ print("ended", tuned.ended, trials, len(tuned.database), flush=True)
 """
 
 
-def tuner(tmp_path, before="", seconds=60, trials=4, **options):
+def tuner(tmp_path, before="", seconds=600, trials=4, **options):
     saved = tmp_path / "kernel.json"
     saved.write_text(relaxvm.ir.save_json(product()))
     program = PROGRAM.format(before=textwrap.dedent(before), seconds=seconds, trials=trials)
@@ -92,7 +92,7 @@ def processes_of(session):
 @pytest.mark.parametrize("seed", range(3))
 def test_an_interrupt_at_any_moment_keeps_what_there_is(tmp_path, seed):
     rng = random.Random(seed)
-    process = tuner(tmp_path, seconds=20, trials=1000)
+    process = tuner(tmp_path, seconds=60, trials=1000)
     # The default schedule was measured: from here on there is something to keep.
     assert process.stdout.readline().strip() == "task"
     time.sleep(rng.random() * 4)
@@ -202,7 +202,7 @@ def test_interrupts_of_search_finals_and_end_keep_what_there_is(tmp_path, monkey
     monkeypatch.setattr(Measurer, "close", pressed(Measurer.close))
     monkeypatch.setattr(ms.runner.LocalRunner, "close", pressed(ms.runner.LocalRunner.close))
     monkeypatch.setattr(Task, "ran", lambda self, c, *_: self.fastest.append((1.0, c)))
-    tuned = relaxvm.tune(product(6), 60, max_trials=8, work_dir=tmp_path, listener=listener)
+    tuned = relaxvm.tune(product(6), 600, max_trials=8, work_dir=tmp_path, listener=listener)
     (task,) = tuned.tasks
     assert tuned.ended == "interrupted" and task.trials == 1 and task.final is None
     assert [text.split(":")[0] for kind, text in notes if kind == "note"] == ["interrupted"] * 2
@@ -217,7 +217,7 @@ def test_an_interrupt_of_the_finals_keeps_what_was_compared(tmp_path, monkeypatc
         if kind == "final":
             raise KeyboardInterrupt
 
-    tuned = relaxvm.tune(product(20), 60, max_trials=8, work_dir=tmp_path, listener=stop)
+    tuned = relaxvm.tune(product(20), 600, max_trials=8, work_dir=tmp_path, listener=stop)
     (task,) = tuned.tasks
     assert tuned.ended == "interrupted" and task.trials == 8 and task.final is not None
     assert (len(tuned.database) == 1) == task.final.holds

@@ -138,7 +138,7 @@ def test_memory_without_end_is_refused(hostile):
 @pytest.mark.slow
 def test_what_leaks_goes_with_its_process(hostile):
     leak = candidate(
-        'T.evaluate(T.call_extern("int64", "malloc", T.int64(1 << 16)))\nB[v] = A[v] * T.float32(2)'
+        'T.evaluate(T.call_extern("int64", "malloc", T.int64(1 << 18)))\nB[v] = A[v] * T.float32(2)'
     )
     before = hostile._runner._process.generation
     (one,) = hostile.measure([leak])

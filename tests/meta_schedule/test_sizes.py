@@ -181,7 +181,7 @@ def test_scalars_come_from_a_run_of_the_model_and_are_tuned():
         bb.emit_func_output(bb.emit(relax.call_tir(gv, [x, n], sinfo)))
     (task,) = tasks_of(bb.get(), ONE_CORE, inputs=[np.ones(40, "float32"), 5])
     assert [dict(task.sizes), task.sized[0].told] == [{"off": 5}, "off=5"]
-    tuned = relaxvm.tune(scaled, 30, max_trials=2, target=ONE_CORE, listener=lambda *_: None)
+    tuned = relaxvm.tune(scaled, 600, max_trials=2, target=ONE_CORE, listener=lambda *_: None)
     assert tuned.tasks[0].trials == 2 and tuned.tasks[0].refused == 0
 
 

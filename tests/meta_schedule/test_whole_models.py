@@ -97,9 +97,9 @@ def test_what_gives_other_results_is_not_compared():
 @pytest.mark.slow
 def test_tuning_tells_what_was_chosen_for_the_whole(tmp_path):
     tuned = relaxvm.tune(
-        graph(), 2.0, target=ONE_CORE, max_trials_per_task=1, work_dir=tmp_path, inputs=[X]
+        graph(), 600, target=ONE_CORE, max_trials_per_task=1, work_dir=tmp_path, inputs=[X]
     )
     assert {what for what, _ in tuned.whole.tried} >= {"without FuseOps"}
     assert "the whole model" in str(tuned) and tuned.to_plain()["whole"]["chosen"]
-    alone = relaxvm.tune(graph(), 2.0, target=ONE_CORE, max_trials_per_task=1, whole_model=False)
+    alone = relaxvm.tune(graph(), 600, target=ONE_CORE, max_trials_per_task=1, whole_model=False)
     assert alone.whole is None
