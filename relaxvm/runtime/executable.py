@@ -110,6 +110,10 @@ class Executable(Program):
     def __getitem__(self, name: str) -> Any:
         return self.mod[name]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As a file: pickles of another machine, or without its key, are not trusted either.
+        return load, (self.to_bytes(),)
+
     def __repr__(self) -> str:
         kernels = 0 if self.kernels is None else len(self.kernels.infos)
         return (
