@@ -306,7 +306,6 @@ class ExecBuilder:
         executable.verify()
         return executable
 
-
     def _close_gaps(self) -> None:
         """Copy constants that are views with gaps, one by one: a transposed weight goes when its
         copy is there, if nobody else holds it.

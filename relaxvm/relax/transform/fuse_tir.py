@@ -18,7 +18,7 @@ that is not certain in the group: that two sizes are equal, that a size is not n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base import NameSupply, Span, declined

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ....arith import Analyzer
-from ....base import CpuModel, ScheduleError
+from ....base import CpuModel, ScheduleError, record
 from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
@@ -52,7 +52,7 @@ _AHEAD_BYTES = 1024
 _CALL_CYCLES = 20  # of a function of one vector, in predictions
 
 
-@dataclass(frozen=True)
+@record
 class RowChain(Plan):
     """A block and those before it, `blocks` in all, under loops over the rows that they share.
 

@@ -10,10 +10,9 @@ shuffles, and stored along the other. Rows and columns that are left over are pa
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ....base import CpuModel, DataType
+from ....base import CpuModel, DataType, record
 from ....ir import Map, PrimExpr, Ramp, Range, Shuffle, Var, const
 from ...stmt import (
     Block,
@@ -38,7 +37,7 @@ from .queries import extent_of, is_copy
 from .view import View
 
 
-@dataclass(frozen=True)
+@record
 class Transpose(Plan):
     """Tiles of `rows` x `columns`.
 
