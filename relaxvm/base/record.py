@@ -29,19 +29,19 @@ _set = object.__setattr__
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def record(cls: type[_T]) -> type[_T]:
     """``@record`` instead of ``@dataclass(frozen=True)``."""
-    made: Any = dataclass(init=False, repr=False, eq=False)(cls)
-    names = made.__match_args__
+    kind: Any = dataclass(init=False, repr=False, eq=False)(cls)
+    names = kind.__match_args__
 
     def __init__(self: Any, *args: Any, **named: Any) -> None:
-        made.__init__ = _init(made)
-        made.__init__(self, *args, **named)
+        kind.__init__ = _init(kind)
+        kind.__init__(self, *args, **named)
 
-    made.__init__ = __init__
-    made._values_ = operator.attrgetter(*names) if names else _none
+    kind.__init__ = __init__
+    kind._values_ = operator.attrgetter(*names) if names else _none
     for name, method in _SHARED.items():
         if name not in vars(cls):
-            setattr(made, name, method)
-    return cast("type[_T]", made)
+            setattr(kind, name, method)
+    return cast("type[_T]", kind)
 
 
 def _none(_: Any) -> tuple[()]:
@@ -65,9 +65,9 @@ def _init(cls: Any) -> Any:
         lines.append("self.__post_init__()")
     text = f"def __init__(self, {', '.join(params)}):\n "
     exec(text + "\n ".join(lines or ["pass"]), scope)
-    made = scope["__init__"]
-    made.__qualname__ = f"{cls.__qualname__}.__init__"
-    return made
+    init = scope["__init__"]
+    init.__qualname__ = f"{cls.__qualname__}.__init__"
+    return init
 
 
 def _eq(self: Any, other: Any) -> Any:

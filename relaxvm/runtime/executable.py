@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from .. import base
 from ..base import Deferred
 from . import fileformat
 from .files import open_document
@@ -20,11 +21,10 @@ from .verify import verify_program
 from .vm import VirtualMachine, VMModule
 
 if TYPE_CHECKING:
-    from ..base import Report, report
+    from ..base import Report
     from . import disasm, graph_factory, memory_plan, shared_library
     from .memory_plan import MemoryPlan
 else:
-    report = Deferred("relaxvm.base.report")
     disasm = Deferred("relaxvm.runtime.disasm")
     graph_factory = Deferred("relaxvm.runtime.graph_factory")
     memory_plan = Deferred("relaxvm.runtime.memory_plan")
@@ -43,7 +43,7 @@ class Executable(Program):
         """What the passes of the build that made this decided, and why; to be printed. Files do not
         keep it: for one that was loaded it is empty. `vm.explain` shows what runs where.
         """
-        return getattr(self, "report", None) or report.Report()
+        return getattr(self, "report", None) or base.Report()
 
     def verify(self) -> None:
         """Raise VerifyError, naming function and instruction, unless this can run safely."""
