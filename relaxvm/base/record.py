@@ -37,15 +37,11 @@ def record(cls: type[_T]) -> type[_T]:
         kind.__init__(self, *args, **named)
 
     kind.__init__ = __init__
-    kind._values_ = operator.attrgetter(*names) if names else _none
+    kind._values_ = operator.attrgetter(*(names or ["__class__"]))
     for name, method in _SHARED.items():
         if name not in vars(cls):
             setattr(kind, name, method)
     return cast("type[_T]", kind)
-
-
-def _none(_: Any) -> tuple[()]:
-    return ()
 
 
 def _init(cls: Any) -> Any:
