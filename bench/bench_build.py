@@ -2,10 +2,16 @@
 
     make bench                            # with the others
     python bench/bench_build.py           # a table, with the parts of a cold build
+    python bench/bench_build.py --memory bert_base ...    # the most memory of builds of models
 
 Cold means an empty cache; a cached build reads from the disk what another wrote. Times are of the
 wall clock, the best of a few runs; the processor times beside them are those of this process, in
 which LLVM does not run. (`bench_compile.py` has the passes, one by one.)
+
+Memory is the most that a fresh process has at a time (VmHWM), with an empty cache, that builds a
+model of `models` from an ONNX file by `relaxvm.load`, or a graph of `graphs` that its caller holds
+or does not; beside it stand the weights of the model and of the program (packed, or in two orders),
+and what the processes have together that help it.
 """
 
 from __future__ import annotations
@@ -14,6 +20,7 @@ import contextlib
 import os
 import pathlib
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -185,8 +192,74 @@ def timed(parts):
             setattr(room, name, original)
 
 
+# What a fresh process does: write the model; build it and tell (weights, most memory, helpers).
+_WRITE = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from models import model
+with open(sys.argv[3], "wb") as file:
+    file.write(model(sys.argv[2]).SerializeToString())
+"""
+_BUILD = """
+import os, sys
+here, name, how, path = sys.argv[1:]
+sys.path.insert(0, here)
+import relaxvm
+from relaxvm.runtime import NDArray
+
+def kilobytes(word, file):
+    with open(f"/proc/{file}") as lines:
+        return next(int(line.split()[1]) for line in lines if line.startswith(word))
+
+held, mod = [], None
+if how == "file":
+    program = relaxvm.load(path)
+else:
+    from graphs import bound
+    from relaxvm import relax
+    held.append(bound(name)[0])
+    if how == "held":
+        mod = held[0]
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # what making the graph took does not count
+    program = relax.build(held.pop())
+weights = sum(c.nbytes for c in program.constants if type(c) is NDArray)
+with open(f"/proc/self/task/{os.getpid()}/children") as file:
+    helpers = sum(kilobytes("Pss:", f"{child}/smaps_rollup") for child in file.read().split())
+print(weights // 1024, kilobytes("VmHWM", "self/status"), helpers)
+"""
+
+
+def memory(names):
+    """Print the table of memory."""
+    here = str(pathlib.Path(__file__).parent)
+    print(f"{'MB':28}{'weights':>9}{'program':>9}{'most':>9}{'above':>9}{'helpers':>9}")
+    for name in names or ("bert_base", "gpt2_decode", "resnet50"):
+        with empty_cache() as folder:
+            path = str(folder / "model.onnx")
+            subprocess.run([sys.executable, "-c", _WRITE, here, name, path], check=True)
+            weights = os.path.getsize(path) / 1e6
+            for how in ("file", "given away", "held"):
+                for entry in folder.iterdir():
+                    if entry.is_dir():
+                        shutil.rmtree(entry)
+                told = subprocess.run(
+                    [sys.executable, "-c", _BUILD, here, name, how, path],
+                    check=True, stdout=subprocess.PIPE, text=True,
+                )  # fmt: skip
+                program, most, helpers = (int(n) * 1.024e-3 for n in told.stdout.split())
+                print(
+                    f"{f'{name}, {how}':28}{weights:9.0f}{program:9.0f}{most:9.0f}"
+                    f"{most - max(weights, program):9.0f}{helpers:9.0f}",
+                    flush=True,
+                )
+
+
 def main():
     """Print the table."""
+    if sys.argv[1:2] == ["--memory"]:
+        memory(sys.argv[2:])
+        return
     os.environ.setdefault("RELAXVM_BUILD_JOBS", "1")
     if units.Settings(kernel_build.machine_of()).key() is None:
         sys.exit("the sources have changed since this started: nothing is cached; run it again")

@@ -66,9 +66,10 @@ def load(
 
     def build() -> tuple[Executable, Any, list[str]]:
         model = onnx.model.Model(source)
-        mod = onnx.from_onnx(model, shape_dict, constants=constants)
-        program = pipeline.build(mod, target, **options)
-        return program, model.mapped, [o.name for o in model.proto.graph.output]
+        held = [onnx.from_onnx(model, shape_dict, constants=constants)]
+        mapped, outputs = model.mapped, [o.name for o in model.proto.graph.output]
+        del model
+        return pipeline.build_held(held, target, **options), mapped, outputs
 
     plain = isinstance(source, (str, PathLike)) and options.keys() <= {"exec_mode", "donate"}
     if not (cache and mmap and plain):

@@ -111,8 +111,6 @@ def build_stages() -> tuple[Sequential, ...]:
     return GRAPH_TO_LEGAL, LEGAL_TO_FUSED, FUSED_TO_PLANNED
 
 
-@collecting_seldom()
-@llvm_at_hand()
 def build(
     mod: IRModule,
     target: Any = None,
@@ -143,7 +141,32 @@ def build(
     Raises VerifyError for ill-formed modules, CodegenError for what cannot be compiled; notes name
     pass and function.
     """
-    mod = module_to_build(mod, tir_pipeline, exec_mode, system_lib)
+    held = [mod]
+    del mod
+    return build_held(
+        held, target, params, pipeline, tir_pipeline, exec_mode, donate=donate,
+        relax_pipeline=relax_pipeline, system_lib=system_lib,
+    )  # fmt: skip
+
+
+@collecting_seldom()
+@llvm_at_hand()
+def build_held(
+    held: list[IRModule],
+    target: Any = None,
+    params: Mapping[Any, Any] | None = None,
+    pipeline: Any = "default",
+    tir_pipeline: Any = "default",
+    exec_mode: str | None = None,
+    *,
+    donate: Sequence[str] = (),
+    relax_pipeline: Any = None,
+    system_lib: bool | None = None,
+) -> Executable:
+    """`build` of the only item of `held`, which is taken out: weights that nobody else holds go,
+    one by one, when what they are packed into is there. Else they are in memory twice.
+    """
+    mod = module_to_build(held.pop(), tir_pipeline, exec_mode, system_lib)
     target = Target.or_current(target)
     mod = with_donated(bind_params(mod, params or {}), donate)
     pipeline = pipeline if relax_pipeline is None else relax_pipeline
@@ -161,6 +184,7 @@ def build(
         if isinstance(tir_pipeline, Pass):
             loops = tir_pipeline(loops)
         bytecode = emit_functions(mod)
+        del mod
         kernels = compile_kernels(loops, target, schedule)
     program = assemble(bytecode, kernels.section, target, passes)
     if exec_mode != "bytecode":

@@ -17,12 +17,13 @@ _found.loader.exec_module(_models)
 
 NAMES = tuple(_models.GRAPHS)
 graph = functools.partial(_models.graph, size="small")
+bound = functools.partial(_models.bound, size="small")
 
 
 @functools.cache
 def small(name):
     """(module with constant weights, inputs, what it means): the last as a list of arrays."""
-    mod, inputs = _models.bound(name, "small")
+    mod, inputs = bound(name)
     return mod, inputs, flat(Evaluator(mod)("main", *inputs))
 
 

@@ -1,12 +1,15 @@
 """Ten graphs of every kind, built as users build them."""
 
 import functools
+import gc
+import weakref
 
 import numpy as np
 import pytest
-from ten_graphs import NAMES, check_meaning, flat, graph, small
+from ten_graphs import NAMES, bound, check_meaning, flat, graph, small
 
-from relaxvm import relax
+from relaxvm import pipeline, relax
+from relaxvm.ir import walk
 from relaxvm.relax.frontend import nn
 from relaxvm.runtime import VirtualMachine, cpu
 
@@ -56,3 +59,30 @@ def test_a_convolution_that_one_rule_has_split_is_passed_over_by_the_next():
     weights = {name: np.ones(p.shape, "float32") for name, p in params.items()}
     main = VirtualMachine(relax.build(mod, "llvm", params=weights), cpu())["main"]
     assert main(np.ones((1, 8, 8, 8), "float32")).numpy().max() == 8 * 9 + 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_of_a_build_holds_weights_that_are_packed(name, monkeypatch):
+    """Nor does a circle of objects, in which they would stay until the collector runs."""
+    held = [bound(name)[0]]
+    constants = [
+        weakref.ref(e)
+        for fn in held[0].functions.values()
+        for e in walk(fn)
+        if isinstance(e, relax.Constant) and e.data.ndim
+    ]
+    assemble, left = pipeline.assemble, []
+
+    def seen(*args):
+        left.append(sum(c() is not None for c in constants))
+        return assemble(*args)
+
+    monkeypatch.setattr(pipeline, "assemble", seen)
+    gc.disable()
+    try:
+        pipeline.build_held(held, "llvm")
+    finally:
+        gc.enable()
+    assert constants
+    assert left == [0]
+    assert held == []

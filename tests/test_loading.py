@@ -1,5 +1,7 @@
 """`relaxvm.load`: ONNX models and saved programs by one door."""
 
+import copy
+import pickle
 import subprocess
 import sys
 
@@ -94,3 +96,10 @@ def test_what_is_neither_says_what_was_wanted(paths, tmp_path):
             relaxvm.load(wrong)
     with pytest.raises(FrontendError, match="wanted a path, bytes or a ModelProto"):
         relaxvm.load(5)
+
+
+def test_a_program_can_be_pickled():
+    program = relaxvm.load(model())
+    again = pickle.loads(pickle.dumps(program))
+    assert again.to_bytes() == program.to_bytes()
+    assert copy.deepcopy(program).globals == program.globals

@@ -65,9 +65,9 @@ def large(monkeypatch):
 @pytest.fixture
 def builds(monkeypatch):
     """What was built, not taken from the cache."""
-    made, build = [], relaxvm.pipeline.build
+    made, build = [], relaxvm.pipeline.build_held
     monkeypatch.setattr(
-        relaxvm.pipeline, "build", lambda *a, **o: (made.append(a[0]), build(*a, **o))[1]
+        relaxvm.pipeline, "build_held", lambda *a, **o: (made.append(a[0]), build(*a, **o))[1]
     )
     return made
 
@@ -239,13 +239,13 @@ def test_a_model_that_changes_while_it_is_built_is_not_kept(folder, builds, larg
     path = folder / "model.onnx"
     save(path, 1)
     settle()
-    build = relaxvm.pipeline.build
+    build = relaxvm.pipeline.build_held
 
     def slow(*args, **options):
         save(path, 2)
         return build(*args, **options)
 
-    monkeypatch.setattr(relaxvm.pipeline, "build", slow)
+    monkeypatch.setattr(relaxvm.pipeline, "build_held", slow)
     check(path, 1)
     monkeypatch.setattr(relaxvm.pipeline, "build", build)
     settle()

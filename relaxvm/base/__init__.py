@@ -5,13 +5,13 @@ Enters: nothing but numpy. Leaves: `DataType`, the error classes, `Span`, `confi
 Not done here: anything about IR or about running programs.
 """
 
+import typing
+
 from . import config as config
 from .collector import collecting_seldom as collecting_seldom
 from .components import callees_first as callees_first
 from .components import components as components
 from .components import reachable as reachable
-from .cpu import CpuModel as CpuModel
-from .cpu import Rates as Rates
 from .dtype import FLOAT8_TYPES as FLOAT8_TYPES
 from .dtype import SMALL_FLOATS as SMALL_FLOATS
 from .dtype import DataType as DataType
@@ -34,18 +34,28 @@ from .lazy import submodules as submodules
 from .lazy import warn_older as warn_older
 from .names import NameSupply as NameSupply
 from .names import did_you_mean as did_you_mean
-from .report import Decision as Decision
-from .report import Report as Report
-from .report import collected as collected
-from .report import decided as decided
-from .report import declined as declined
-from .report import in_function as in_function
-from .report import in_pass as in_pass
-from .report import tell as tell
-from .report import telling as telling
+from .record import record as record
 from .span import UNKNOWN as UNKNOWN
 from .span import Span as Span
 from .steps import Steps as Steps
 from .steps import run_steps as run_steps
 
-__getattr__ = submodules(__name__, files="config llvm notebook")
+if typing.TYPE_CHECKING:
+    from .cpu import CpuModel as CpuModel
+    from .cpu import Rates as Rates
+    from .report import Decision as Decision
+    from .report import Report as Report
+    from .report import collected as collected
+    from .report import decided as decided
+    from .report import declined as declined
+    from .report import in_function as in_function
+    from .report import in_pass as in_pass
+    from .report import tell as tell
+    from .report import telling as telling
+
+# What running a program does not need: the imports above again.
+_LATER = {
+    "cpu": "CpuModel Rates",
+    "report": "Decision Report collected decided declined in_function in_pass tell telling",
+}
+__getattr__ = submodules(__name__, _LATER, "config llvm notebook")

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from .record import record
 
 
-@dataclass(frozen=True)
+@record
 class Rates:
     """How fast a core is, for predictions alone: schedules do not follow from it.
 
@@ -26,7 +26,7 @@ class Rates:
     latency: float = 4.0
 
 
-@dataclass(frozen=True)
+@record
 class CpuModel:
     """One kind of CPU.
 

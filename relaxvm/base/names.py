@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from .lazy import Deferred
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = Deferred("difflib")  # for errors only
 
 
 def did_you_mean(name: Any, known: Iterable[Any]) -> str:

@@ -303,7 +303,7 @@ class _Search:
         folder = os.path.dirname(self._model.path) or "."
         shapes = self._model.shapes if first == 0 else {}
         mod = frontend.from_onnx(frontend.model.Model(proto, folder), shapes)
-        program = build(mod, self._arguments)
+        program = build([mod], self._arguments)
         result = VirtualMachine(program, cpu())["main"](*feeds.values())
         names = [o.name for o in proto.graph.output]
         ours = [plain(result)] if len(names) == 1 else _listed(plain(result))

@@ -63,6 +63,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if arguments.weights == "separate":
         weights = _weights_apart(model, console)
     targets = (arguments.target or "").split(",")
+    if (len(targets) > 1 or arguments.c_source) and not model.is_program:
+        model.imported(console)  # once
     programs: dict[str, Executable] = {}
     for target in targets:
         file = arguments.output

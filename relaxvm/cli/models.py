@@ -156,13 +156,19 @@ class Model:
                 return load(self.path, mmap=True)
 
         def built() -> tuple[Executable, Any, list[str]]:
-            mod = self.imported(console)
+            again = self.mod is None and not more
+            held = [self.imported(console)]
+            mapped, outputs = self.source.mapped if self.is_onnx else (), self.outputs
+            if again:
+                # Weights go as they are packed; whoever wants the module after that has it read.
+                self.mod = None
+                del self.source
             progress = _Progress(console)
             try:
-                program = build(mod, arguments, [*more, progress], **options)
+                program = build(held, arguments, [*more, progress], **options)
             finally:
                 progress.finish()
-            return program, self.source.mapped if self.is_onnx else (), self.outputs
+            return program, mapped, outputs
 
         if not self.is_onnx or self.mod is not None or fresh or more or options:
             return built()[0]
@@ -251,15 +257,15 @@ def _settings(arguments: argparse.Namespace) -> str | None:
 
 
 def build(
-    mod: Any, arguments: argparse.Namespace, instruments: Sequence[Any] = (), **options: Any
+    held: list[Any], arguments: argparse.Namespace, instruments: Sequence[Any] = (), **options: Any
 ) -> Executable:
-    """A module built, as the options say."""
+    """The module that `held` holds alone, built as the options say."""
     with contextlib.ExitStack() as stack:
         settings = pass_settings(arguments)
         stack.enter_context(pass_context.PassContext(instruments=list(instruments), **settings))
         if arguments.records is not None:
             stack.enter_context(_records(arguments.records))
-        return pipeline.build(mod, target_text(arguments.target), **options)
+        return pipeline.build_held(held, target_text(arguments.target), **options)
 
 
 class _Progress:

@@ -127,9 +127,9 @@ class BlockBuilder:
     def __init__(self, mod: IRModule | None = None) -> None:
         if mod is not None and not isinstance(mod, IRModule):
             raise BuilderError(f"BlockBuilder: wanted an IRModule, got {type(mod).__name__}")
-        self._mod = mod.clone() if mod is not None else IRModule()
+        own = self._mod = mod.clone() if mod is not None else IRModule()
         self._frames: list[_Frame] = []
-        self._globals = NameSupply(lambda: [gv.name_hint for gv in self._mod])
+        self._globals = NameSupply(lambda: [gv.name_hint for gv in own])
         # Of all its functions: the second one's first variable is `lv1`, as in TVM.
         self._locals = NameSupply()
         # Functions by structural hash, for `add_func`; the module's own are hashed when it is

@@ -707,7 +707,8 @@ def const(value: Any, dtype: str | TensorStructInfo | None = None) -> Constant:
     """A constant array. A Python float is float32, an int int32 and a bool bool unless `dtype`
     says otherwise.
 
-    value  a number, a nested list, a numpy array or an NDArray
+    value  a number, a nested list, a numpy array, which is copied, or an NDArray, which is not:
+           whoever writes into one later changes what was made of it
     dtype  or struct info: its dtype. Raises StructInfoError if the array is of another shape.
     """
     if isinstance(dtype, TensorStructInfo):

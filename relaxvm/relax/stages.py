@@ -9,9 +9,8 @@ PLANNED   memory is explicit, shapes are computed and checked: what the code gen
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
-from ..base import PassError, VerifyError
+from ..base import PassError, VerifyError, record
 from ..ir import IRModule, Op
 from .expr import Call, DataflowBlock, DataflowVar, Function
 from .flow import CLOSE, ENTER, RESULT, events, is_symbolic
@@ -28,7 +27,7 @@ from .known_ops import (
 from .transform.legalize_ops import why_not_legal
 
 
-@dataclass(frozen=True)
+@record
 class Stage:
     """What a module may contain at a stage.
 

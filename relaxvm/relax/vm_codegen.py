@@ -16,7 +16,6 @@ does one that calls another which comes back to it, whose instructions follow (s
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from typing import Any
 
 from ..base import UNKNOWN, CodegenError, NameSupply, RelaxvmError, add_note
@@ -421,8 +420,7 @@ class _FunctionCodegen:
         """`data` as a constant that nothing in the program can write to."""
         known = self.constants.get(id(data))
         if known is None:
-            array = data.array
-            frozen = array.view() if array.flags.c_contiguous else copy(data).array
+            frozen = data.array.view()
             frozen.flags.writeable = False
             constant = self.b.convert_constant(wrap_unchecked(frozen, data.dtype, data.device))
             known = self.constants[id(data)] = (data, constant)

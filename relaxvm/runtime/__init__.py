@@ -55,7 +55,6 @@ from .device import device as device
 from .device import device_kind as device_kind
 from .device import device_name as device_name
 from .device import enabled as enabled
-from .disasm import instruction_text as instruction_text
 from .disk_cache import DiskCache as DiskCache
 from .disk_cache import identity_of as identity_of
 from .executable import Executable as Executable
@@ -138,6 +137,7 @@ from .vm import VMModule as VMModule
 
 if typing.TYPE_CHECKING:
     from . import graph_json as graph_json
+    from .disasm import instruction_text as instruction_text
     from .exec_builder import ExecBuilder as ExecBuilder
     from .exec_builder import Label as Label
     from .graph_executor import GraphExecutor as GraphExecutor
@@ -161,6 +161,7 @@ if typing.TYPE_CHECKING:
 
 # What running a program does not need, loaded when it is first asked for: the imports above again.
 _LATER = {
+    "disasm": "instruction_text",
     "exec_builder": "ExecBuilder Label",
     "graph_executor": "GraphExecutor GraphModule check_graph create_graph",
     "graph_factory": "GraphExecutorFactoryModule",

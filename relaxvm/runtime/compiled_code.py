@@ -16,10 +16,9 @@ The machine code holds no addresses of this process. It reads everything it need
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
-from ..base import VerifyError
+from ..base import VerifyError, record
 from .plain import Plain
 
 MODES = ("native", "python", "interpreter")
@@ -30,7 +29,7 @@ _WORD = re.compile(r"[A-Za-z]+(_[a-z]+)?(:[A-Za-z0-9_]+){0,3}")
 _SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
 
 
-@dataclass(frozen=True)
+@record
 class CompiledInfo(Plain, form="list"):
     """One VM function.
 
@@ -53,7 +52,7 @@ class CompiledInfo(Plain, form="list"):
             raise VerifyError(f"compiled function {self.name[:80]!r}: a step is damaged")
 
 
-@dataclass(frozen=True)
+@record
 class CompiledCode(Plain):
     """The compiled functions of one object file.
 

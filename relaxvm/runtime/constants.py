@@ -11,12 +11,11 @@ import math
 import operator
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..base import DataType, LoadError, VerifyError, VMTypeError, VMValueError
+from ..base import DataType, LoadError, VerifyError, VMTypeError, VMValueError, record
 from .device import cpu
 from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim
 from .limits import MAX_NDIM
@@ -31,7 +30,7 @@ _MAX_SHAPE = 1 << 16
 _HASHED_BYTES = 1 << 20
 
 
-@dataclass(frozen=True)
+@record
 class DimProgram:
     """A dimension to be computed while the program runs; its symbols are slots of the shape heap:
     ``$0``.

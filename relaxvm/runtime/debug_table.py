@@ -9,19 +9,18 @@ by one byte as long as there are few.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from ..base import UNKNOWN, Span, VerifyError
+from ..base import UNKNOWN, Span, VerifyError, record
 from .plain import Plain
 
 _SHOWN_PLACES = 8
 _SHOWN_TEXT = 200
 
 
-@dataclass(frozen=True)
+@record
 class DebugTable(Plain):
     """Where the instructions of a program come from.
 

@@ -17,7 +17,6 @@ import hashlib
 import os
 import pathlib
 import re
-import secrets
 import stat
 import time
 from typing import BinaryIO
@@ -86,7 +85,7 @@ class DiskCache:
         if signature is None or len(content) > self._most:
             return False
         path = self._path(digest)
-        draft = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(8)}")
+        draft = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(8).hex()}")
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             draft.write_bytes(signature + content)
@@ -108,7 +107,7 @@ class DiskCache:
         """Where to write a new file that is to lie beside the entry of `key`. Raises OSError."""
         path = self._path(hashlib.sha256(key).digest())
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return path.with_name(f"{path.stem}.{secrets.token_hex(8)}{_BESIDE}")
+        return path.with_name(f"{path.stem}.{os.urandom(8).hex()}{_BESIDE}")
 
     def prune(self) -> None:
         """Remove the entries not used for longest until the folder is below its limit, with what is

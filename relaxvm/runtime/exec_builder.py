@@ -41,8 +41,10 @@ from .constants import as_constant, constant_key, integer
 from .debug_table import debug_table
 from .executable import Executable
 from .kernel import KernelSection
+from .ndarray import NDArray, wrap_unchecked
 from .program import FunctionInfo, Provenance
 from .sinfo import Info, ObjectInfo
+from .storage import aligned_copy
 
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 
@@ -292,6 +294,7 @@ class ExecBuilder:
                 written.ret,
                 written.donated,
             )
+        self._close_gaps()
         executable = Executable(
             tuple(compiled.values()),
             tuple(self._constants),
@@ -302,6 +305,21 @@ class ExecBuilder:
         )
         executable.verify()
         return executable
+
+    def _close_gaps(self) -> None:
+        """Copy constants that are views with gaps, one by one: a transposed weight goes when its
+        copy is there, if nobody else holds it.
+        """
+        for key, index in [*self._constant_index.items()]:
+            value = self._constants[index]
+            if type(value) is NDArray and not value.array.flags.c_contiguous:
+                array = aligned_copy(value.array)
+                array.flags.writeable = value.array.flags.writeable
+                value = wrap_unchecked(array, value.dtype, value.device)
+                # The key may be an identity, which another array may have as soon as this is gone.
+                del self._constant_index[key]
+                self._constants[index] = value
+                self._constant_index[constant_key(value)] = index
 
 
 def _code(words: list[int]) -> bytes:

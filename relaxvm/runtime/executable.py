@@ -10,8 +10,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..base import Deferred, Report
-from . import disasm, fileformat
+from .. import base
+from ..base import Deferred
+from . import fileformat
 from .files import open_document
 from .module import KERNELS_MAGIC, Module
 from .program import Program
@@ -20,9 +21,11 @@ from .verify import verify_program
 from .vm import VirtualMachine, VMModule
 
 if TYPE_CHECKING:
-    from . import graph_factory, memory_plan, shared_library
+    from ..base import Report
+    from . import disasm, graph_factory, memory_plan, shared_library
     from .memory_plan import MemoryPlan
 else:
+    disasm = Deferred("relaxvm.runtime.disasm")
     graph_factory = Deferred("relaxvm.runtime.graph_factory")
     memory_plan = Deferred("relaxvm.runtime.memory_plan")
     shared_library = Deferred("relaxvm.runtime.shared_library")
@@ -40,7 +43,7 @@ class Executable(Program):
         """What the passes of the build that made this decided, and why; to be printed. Files do not
         keep it: for one that was loaded it is empty. `vm.explain` shows what runs where.
         """
-        return getattr(self, "report", None) or Report()
+        return getattr(self, "report", None) or base.Report()
 
     def verify(self) -> None:
         """Raise VerifyError, naming function and instruction, unless this can run safely."""
@@ -109,6 +112,10 @@ class Executable(Program):
 
     def __getitem__(self, name: str) -> Any:
         return self.mod[name]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As a file: pickles of another machine, or without its key, are not trusted either.
+        return load, (self.to_bytes(),)
 
     def __repr__(self) -> str:
         kernels = 0 if self.kernels is None else len(self.kernels.infos)

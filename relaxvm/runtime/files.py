@@ -8,14 +8,12 @@ files of a folder or an archive, which hold C as well.
 from __future__ import annotations
 
 import os
-import secrets
 import stat
 from collections.abc import Iterable
-from dataclasses import dataclass
 from io import BufferedReader
 from typing import Any
 
-from ..base import LoadError, VMTypeError, VMValueError
+from ..base import LoadError, VMTypeError, VMValueError, record
 
 # ELF, Mach-O of either byte order, Windows.
 _LIBRARY_HEADS = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"\xfe\xed\xfa\xcf", b"MZ")
@@ -32,7 +30,7 @@ def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None
     target = os.fsdecode(path)
     if not target or "\0" in target:
         raise VMValueError(f"export: wanted the path of a file, got {target!r}")
-    draft = f"{target}.{os.getpid()}.{secrets.token_hex(8)}.tmp"
+    draft = f"{target}.{os.getpid()}.{os.urandom(8).hex()}.tmp"
     # Not `tempfile`: this way the file gets the mode that the user's umask gives.
     handle = os.open(
         draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o666
@@ -47,7 +45,7 @@ def write_atomically(path: str | os.PathLike[str], parts: Iterable[Any]) -> None
         raise
 
 
-@dataclass
+@record
 class Document:
     """An open file whose `stream` stands at `start`, where a document of `size` bytes begins."""
 

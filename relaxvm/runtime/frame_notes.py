@@ -11,11 +11,16 @@ recursions only the first frames and the last are named.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from ..base import LimitError, add_note
+from ..base import Deferred, LimitError, add_note
 from .debug_table import source_text
-from .disasm import instruction_line
 from .link import LinkedFunction
+
+if TYPE_CHECKING:
+    from . import disasm
+else:
+    disasm = Deferred("relaxvm.runtime.disasm")
 
 _SHOWN_FRAMES = 16
 _SHOWN_TEXT = 200
@@ -72,7 +77,7 @@ def _annotate(error: BaseException, shown: Sequence[tuple[LinkedFunction, int | 
 def _described(fn: LinkedFunction, pc: int | None) -> str:
     if pc is None:
         return f"VM function {fn.name}"
-    text = instruction_line(fn.program, fn.info, pc)[:_SHOWN_TEXT]
+    text = disasm.instruction_line(fn.program, fn.info, pc)[:_SHOWN_TEXT]
     source = source_text(fn.program.source_of(fn.name, pc))
     origin = f"\n    from {source}" if source else ""
     return f"VM function {fn.name}, instruction {pc}: {text}{origin}"

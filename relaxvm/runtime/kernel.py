@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
-from ..base import DataType, LoadError, VerifyError
+from ..base import DataType, LoadError, VerifyError, record
 from .compiled_code import CompiledCode
 from .dims import Dim, check, format_dim, is_symbol
 from .plain import Plain, entries_of
@@ -43,7 +43,7 @@ def _text(value: Any, what: str, empty_ok: bool = False) -> None:
     _require("\0" not in value, f"{what}: contains a NUL character")
 
 
-@dataclass(frozen=True)
+@record
 class KernelParam(Plain):
     """One parameter: a scalar, or a tensor.
 
@@ -102,7 +102,7 @@ class KernelParam(Plain):
         return f"{self.name}: Tensor(({dims}), {self.dtype})"
 
 
-@dataclass(frozen=True)
+@record
 class Failure(Plain, form="list"):
     """What a failure number means: which check of which parameter and axis, against which other."""
 
@@ -132,7 +132,7 @@ class Failure(Plain, form="list"):
         _text(self.message, "failure message", empty_ok=True)
 
 
-@dataclass(frozen=True)
+@record
 class KernelInfo(Plain):
     """One kernel: name, symbol of its wrapper, parameters, and what its failure numbers mean.
 
@@ -202,7 +202,7 @@ class KernelInfo(Plain):
         return f"{self.name}({', '.join(map(str, self.params))})"
 
 
-@dataclass(frozen=True)
+@record
 class NativeCode(Plain):
     """Object code of every kernel of a section, for one kind of machine.
 
@@ -273,7 +273,7 @@ class NativeCode(Plain):
         return code
 
 
-@dataclass(frozen=True)
+@record
 class KernelSection(Plain):
     """All kernels of an executable.
 

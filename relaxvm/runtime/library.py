@@ -9,15 +9,19 @@ from __future__ import annotations
 
 import functools
 import importlib
-import json
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from ..base import DataType, VMTypeError, VMValueError, float32_to_bfloat16
+from ..base import DataType, Deferred, VMTypeError, VMValueError, float32_to_bfloat16
 from .ndarray import NDArray, array
 from .registry import register_func
+
+if TYPE_CHECKING:
+    import json
+else:
+    json = Deferred("json")
 
 LIBRARY: dict[str, Callable[..., Any]] = {}
 """The functions by name; a program that needs one finds it here, whatever it is granted."""

@@ -9,11 +9,10 @@ from __future__ import annotations
 import threading
 import time
 import weakref
-from dataclasses import dataclass
 
 import numpy as np
 
-from ..base import LimitError, VMTypeError, VMValueError
+from ..base import LimitError, VMTypeError, VMValueError, record
 from .storage import aligned_empty
 
 MAX_FILE_BYTES = 1 << 38
@@ -30,7 +29,7 @@ MAX_VERIFY_WORK = 5_000_000
 """Steps the register analysis may take before it calls the control flow too tangled."""
 
 
-@dataclass(frozen=True)
+@record
 class Limits:
     """What one call of a VM function may use; None means no limit.
 

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..base import InternalError, LinkError, LoadError
+from ..base import InternalError, LinkError, LoadError, record
 from .compiled_code import CompiledCode
 from .host import cpu_facts
 from .kernel import KernelInfo, KernelSection, NativeCode
@@ -54,7 +54,7 @@ _ELF_MACHINES = {
 }
 
 
-@dataclass(frozen=True)
+@record
 class Host:
     """This machine, as LLVM names it. `features` holds what the CPU has and may use."""
 

@@ -7,10 +7,10 @@ need only the data.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, TypeVar
 
-from ..base import UNKNOWN, Span, VMValueError
+from ..base import UNKNOWN, Span, VMValueError, record
 from .builtin import TABLE
 from .bytecode import ArgKind, Call, Instruction, decode, from_bytes
 from .debug_table import DebugTable
@@ -23,7 +23,7 @@ _P = TypeVar("_P", bound="Program")
 FunctionKind = Literal["vm", "kernel", "packed"]
 
 
-@dataclass(frozen=True)
+@record
 class FunctionInfo:
     """A row of the function table.
 
@@ -60,7 +60,7 @@ class FunctionInfo:
         return f"{self.name}({params}){ret}"
 
 
-@dataclass(frozen=True)
+@record
 class Provenance(Plain):
     """Where an executable came from. No time: equal input gives equal bytes."""
 

@@ -5,13 +5,17 @@ A registered function is an ordinary Python callable and stays one.
 
 from __future__ import annotations
 
-import difflib
 import itertools
 from collections.abc import Callable
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from ..base import VMTypeError, VMValueError
+from ..base import Deferred, VMTypeError, VMValueError
 from .locks import lock
+
+if TYPE_CHECKING:
+    import difflib
+else:
+    difflib = Deferred("difflib")  # for errors only
 
 # Without parameters, so that `isinstance` takes it.
 PackedFunc = Callable  # type: ignore[type-arg]

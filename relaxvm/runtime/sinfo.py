@@ -7,16 +7,15 @@ The compiler's StructInfo without the compiler. Dimensions are those of `dims`.
 from __future__ import annotations
 
 import typing
-from dataclasses import dataclass
 from typing import Any
 
-from ..base import DataType, LoadError, VerifyError
+from ..base import DataType, LoadError, VerifyError, record
 from .dims import Dim, check, format_dim
 from .limits import MAX_NDIM, MAX_NESTING
 from .plain import Plain, codec_of
 
 
-@dataclass(frozen=True)
+@record
 class TensorInfo(Plain, form="tensor"):
     """An array. dtype None: any; ndim -1: any; shape None: any sizes."""
 
@@ -40,7 +39,7 @@ class TensorInfo(Plain, form="tensor"):
         return f"Tensor({', '.join(parts)})"
 
 
-@dataclass(frozen=True)
+@record
 class ShapeInfo(Plain, form="shape"):
     """A shape as a value. ndim -1: any length; values None: any sizes."""
 
@@ -56,7 +55,7 @@ class ShapeInfo(Plain, form="shape"):
         return f"Shape(ndim={self.ndim})" if self.ndim >= 0 else "Shape()"
 
 
-@dataclass(frozen=True)
+@record
 class PrimInfo(Plain, form="prim"):
     """A scalar; `value` if it is known."""
 
@@ -74,7 +73,7 @@ class PrimInfo(Plain, form="prim"):
         return f"Prim({self.dtype}{value})"
 
 
-@dataclass(frozen=True)
+@record
 class TupleInfo(Plain, form="tuple"):
     """A tuple of what `fields` say."""
 
@@ -87,7 +86,7 @@ class TupleInfo(Plain, form="tuple"):
         return f"Tuple({', '.join(map(str, self.fields))})"
 
 
-@dataclass(frozen=True)
+@record
 class SequenceInfo(Plain, form="sequence"):
     """Any number of values, each of which is an `element`."""
 
@@ -100,7 +99,7 @@ class SequenceInfo(Plain, form="sequence"):
         return f"Sequence({self.element})"
 
 
-@dataclass(frozen=True)
+@record
 class ObjectInfo(Plain, form="object"):
     """Anything."""
 
@@ -108,7 +107,7 @@ class ObjectInfo(Plain, form="object"):
         return "Object()"
 
 
-@dataclass(frozen=True)
+@record
 class FuncInfo(Plain, form="func"):
     """A function; params None: any."""
 

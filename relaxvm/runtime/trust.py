@@ -12,7 +12,6 @@ import hashlib
 import hmac
 import os
 import pathlib
-import secrets
 import stat
 
 from ..base import config
@@ -91,11 +90,11 @@ def _others_may_write(folder: pathlib.Path) -> bool:
 def _create(path: pathlib.Path) -> None:
     """Write a new key so that of several processes exactly one wins, and nobody sees half a key."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    draft = path.with_name(f".{_KEY_NAME}.{os.getpid()}.{secrets.token_hex(8)}")
+    draft = path.with_name(f".{_KEY_NAME}.{os.getpid()}.{os.urandom(8).hex()}")
     handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(secrets.token_bytes(_KEY_SIZE))
+            file.write(os.urandom(_KEY_SIZE))
             file.flush()
             os.fsync(file.fileno())
         try:

@@ -8,6 +8,7 @@ import os
 import pathlib
 import stat
 import sys
+import weakref
 
 import msgpack
 import numpy as np
@@ -25,6 +26,8 @@ from relaxvm.runtime import (
     ShapeTuple,
     VirtualMachine,
     array,
+    exec_builder,
+    from_numpy,
     info_from_plain,
     info_to_plain,
     load,
@@ -589,3 +592,33 @@ def test_files_of_all_sections_can_be_made_without_kernels():
     with b.function("main", num_inputs=0):
         b.emit_ret(b.imm(3))
     assert VirtualMachine(load(b.get().to_bytes()))["main"]() == 3
+
+
+def test_constants_with_gaps_are_copied_one_by_one(monkeypatch):
+    """Each goes when its copy is there, and so its place in memory may be that of another."""
+    b, bases = ExecBuilder(), []
+    for k in range(3):
+        base = np.full((600, 500), k, "float32")
+        bases.append(weakref.ref(base))
+        with b.function(f"f{k}", 0):
+            b.emit_ret(b.convert_constant(from_numpy(base.T)))
+        del base
+    left, copy = [], exec_builder.aligned_copy
+
+    def seen(array):
+        left.append(sum(base() is not None for base in bases))
+        return copy(array)
+
+    monkeypatch.setattr(exec_builder, "aligned_copy", seen)
+    vm = VirtualMachine(b.get())
+    assert left == [3, 2, 1]
+    for k in range(3):
+        got = vm[f"f{k}"]().numpy()
+        assert got.shape == (500, 600)
+        assert got.flags.c_contiguous
+        assert (got == k).all()
+    for k in range(3, 6):
+        with b.function(f"f{k}", 0):
+            b.emit_ret(b.convert_constant(from_numpy(np.full((600, 500), k, "float32").T)))
+    vm = VirtualMachine(b.get())
+    assert [float(vm[f"f{k}"]().numpy().max()) for k in range(6)] == [0, 1, 2, 3, 4, 5]

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...base import reachable
-from ...ir import IRModule, walk
+from ...ir import IRModule, PrimExpr, walk
 from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
 from ..flow import leaves
 from ..known_ops import CALL_INPLACE_PACKED, CALL_TIR_INPLACE, ops_named
 from ..op.record import Op
+from ..struct_info import StructInfo
 from .purity import is_pure_call
 
 # Impure operators that only look at their arguments.
@@ -34,16 +35,14 @@ def maybe_written_vars(fn: Function, mod: IRModule | None = None) -> set[Var]:
 
     Calls of packed functions that are declared pure, and of pure functions, write nothing.
     """
-    first: list[Var] = []
+    bindings: list[Any] = [n for n in walk(fn, (StructInfo, PrimExpr)) if isinstance(n, Binding)]
+    calls = (b.value for b in bindings if isinstance(b.value, Call))
+    first = [v for call in calls for v in _vars(_written_args(call, mod))]
     linked: dict[Var, list[Var]] = {}
-    for n in walk(fn):
-        if not isinstance(n, Binding):
-            continue
-        if isinstance(n.value, Call):
-            first += _vars(_written_args(n.value, mod))
-        for other in _vars(may_share(n.value)):
-            linked.setdefault(n.var, []).append(other)
-            linked.setdefault(other, []).append(n.var)
+    for b in bindings if first else ():
+        for other in _vars(may_share(b.value)):
+            linked.setdefault(b.var, []).append(other)
+            linked.setdefault(other, []).append(b.var)
     return set(reachable(first, lambda var: linked.get(var, ())))
 
 

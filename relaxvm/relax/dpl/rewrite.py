@@ -96,7 +96,7 @@ def rewrite_call(pattern: DFPattern, rewriter: CallRule, func: Function) -> Func
     Raises PatternError for what cannot stand there, and for a rule that matches its own results
     without end. Casts at run time check what is not known of the new value.
     """
-    return ExprPatternRewriter(pattern, rewriter).rewrite(func)
+    return _rewritten(func, None, [_Single(pattern, rewriter)])
 
 
 def rewrite_bindings(ctx: PatternContext, rewriter: GraphRule, func: Function) -> Function:
@@ -119,6 +119,11 @@ class _Single:
     """A rule for one value."""
 
     def __init__(self, pattern: DFPattern, rule: CallRule) -> None:
+        if not isinstance(pattern, DFPattern) or not callable(rule):
+            raise PatternError(
+                f"a rewriter has a pattern and a function, got {type(pattern).__name__} and "
+                f"{type(rule).__name__}"
+            )
         self.pattern, self.rule = pattern, rule
         self.heads: Heads = heads(pattern)
 
@@ -223,11 +228,6 @@ class ExprPatternRewriter(PatternMatchingRewriter):
     """The rule of `rewrite_call`."""
 
     def __init__(self, pattern: DFPattern, func: CallRule) -> None:
-        if not isinstance(pattern, DFPattern) or not callable(func):
-            raise PatternError(
-                f"a rewriter has a pattern and a function, got {type(pattern).__name__} and "
-                f"{type(func).__name__}"
-            )
         super().__init__([_Single(pattern, func)])
 
 

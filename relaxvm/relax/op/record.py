@@ -20,7 +20,6 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, Protocol, TypeVar
 
 import numpy as np
@@ -33,6 +32,7 @@ from ...base import (
     Span,
     StructInfoError,
     TIRError,
+    record,
 )
 from ...base import dtype as as_dtype
 from ...ir import FloatImm, IntImm, Map, PrimExpr
@@ -76,7 +76,7 @@ Dtype = Annotated[Any, Form.DTYPE]
 _UNSET: Any = inspect.Parameter.empty
 
 
-@dataclass(frozen=True)
+@record
 class Param:
     """A parameter of an operator: an argument of its calls, or an attribute.
 
@@ -103,7 +103,7 @@ ELEMENTWISE = "elementwise"
 """The layout rule of what takes its operands element by element, broadcast to the result."""
 
 
-@dataclass(frozen=True)
+@record
 class Missing:
     """A rule that an operator does not have, and why."""
 

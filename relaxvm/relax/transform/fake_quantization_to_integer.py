@@ -15,12 +15,12 @@ and with them what leads to them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from ...base import PassError, StructInfoError, decided, declined, in_function
+from ...base import PassError, StructInfoError, decided, declined, in_function, record
 from ...ir import IntImm, IRModule, Op, PassContext
 from ...ir.transform import module_pass
 from ..analysis.usage import remove_all_unused
@@ -72,7 +72,7 @@ def FakeQuantizationToInteger(
     return replace_functions(mod, changed)
 
 
-@dataclass(frozen=True)
+@record
 class Affine:
     """Integers that stand for reals: (value - zero) * scale.
 
@@ -107,7 +107,7 @@ Shadow: TypeAlias = Affine | list[Affine]
 """The second form of a tensor, or of a tuple of tensors."""
 
 
-@dataclass(frozen=True)
+@record
 class _Target:
     """What `quantize` wants of a value."""
 

@@ -383,19 +383,18 @@ class _Attention:
 
     def tensor(self, x: Any, inside: Callable[[Any], bool]) -> Tensor:
         """The formula of `x`, with the calls that are `inside` taken as a part of it."""
-
-        def nested(e: Any) -> Any:
-            if e not in self.leaves and isinstance(e, Var) and inside(e):
-                call = self.parts.value[e]
-                args = tuple(map(nested, call.args))
-                return Call(call.op, args, call.attrs, call.sinfo_args, None, call.span)
-            if isinstance(e, Var) or not _is_number(e):
-                self.leaf(e)
-                return self.leaves[e][0]
-            return e
-
-        tensor: Tensor = self.formulas.tensor(self.formulas.value(nested(x)))
+        tensor: Tensor = self.formulas.tensor(self.formulas.value(self._nested(x, inside)))
         return tensor
+
+    def _nested(self, e: Any, inside: Callable[[Any], bool]) -> Any:
+        if e not in self.leaves and isinstance(e, Var) and inside(e):
+            call = self.parts.value[e]
+            args = tuple(self._nested(a, inside) for a in call.args)
+            return Call(call.op, args, call.attrs, call.sinfo_args, None, call.span)
+        if isinstance(e, Var) or not _is_number(e):
+            self.leaf(e)
+            return self.leaves[e][0]
+        return e
 
     def view(self, x: Any, *matrix: PrimExpr) -> PrimExpr:
         """The element of `x` in its matrix, read from where it was moved from, if that is plain."""

@@ -163,6 +163,9 @@ class _Blocks:
             for k in kernels
             if len(k.group.members) > 1 or _computes_in_vain(k)
         }
+        for k in dict.fromkeys(self.of_var.values()):
+            # A circle, which would keep calls and their weights until the collector runs.
+            del k.group
         return list(members.values())
 
     def _meet(self, position: int, e: Event) -> None:

@@ -18,7 +18,7 @@ that is not certain in the group: that two sizes are equal, that a size is not n
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base import NameSupply, Span, declined
@@ -139,14 +139,13 @@ class _Callers(BindingRewriter):
         def argument(place: Place | Constant) -> Expr:
             if isinstance(place, Constant):
                 return place
-            if place not in places:
-                value = call.args[place.param]
-                if place.fields:
-                    whole = argument(place._replace(fields=place.fields[:-1]))
-                    item = TupleGetItem(whole, place.fields[-1])
-                    value = self.bound(item, "item", out)
-                places[place] = value
-            return places[place]
+            value = call.args[place.param]
+            for count, field in enumerate(place.fields, 1):
+                part = place._replace(fields=place.fields[:count])
+                if part not in places:
+                    places[part] = self.bound(TupleGetItem(value, field), "item", out)
+                value = places[part]
+            return value
 
         new_value: Expr | None = None
         if kernel.function is not None:
@@ -160,9 +159,7 @@ class _Callers(BindingRewriter):
             new_value = self.bound(new_value, b.var.name_hint, out)
         items: dict[int, Expr] = {}
 
-        def result(tree: Any) -> Expr:
-            if isinstance(tree, list):
-                return Tuple([result(each) for each in tree], call.span)
+        def leaf(tree: Any) -> Expr:
             if isinstance(tree, (Place, Constant)):
                 return argument(tree)
             if tree not in items:
@@ -173,7 +170,7 @@ class _Callers(BindingRewriter):
                 )
             return items[tree]
 
-        value = result(kernel.result)
+        value = _result(kernel.result, leaf, call.span)
         return [*out, b.replace(value=value)]
 
     def span_of(self, name: str, call: Call) -> Span:
@@ -194,6 +191,14 @@ class _Callers(BindingRewriter):
         var = var_class(name, value.struct_info)
         out.append(VarBinding(var, value))
         return var
+
+
+def _result(tree: Any, leaf: Callable[[Any], Expr], span: Span) -> Expr:
+    """The leaves of nested lists, in tuples."""
+    # No function inside of the one above: it would stand in a circle with what it sees.
+    if isinstance(tree, list):
+        return Tuple([_result(each, leaf, span) for each in tree], span)
+    return leaf(tree)
 
 
 def _call(

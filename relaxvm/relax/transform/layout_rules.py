@@ -12,10 +12,11 @@ number axes are renumbered, attributes that name a layout get another name. The 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import cached_property
 from typing import Any
 
+from ...base import record
 from ...ir import IntImm, Op, const, is_const
 from ..derive import dims_equal, prove_dims, tensor_dims
 from ..expr import Call, PrimValue, Tuple
@@ -31,7 +32,7 @@ from ..struct_info import Expr, ShapeExpr, StructInfo, TupleStructInfo
 # -- orders ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Order:
     """How the dimensions of a tensor as it is laid out stand for its axes as they were written.
 
@@ -163,7 +164,7 @@ def name_of_order(order: Order | None, written: str) -> str | None:
 # -- rules ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Layouts:
     """What a rule answers.
 

@@ -13,9 +13,10 @@ follows from constant scales and weights is folded.
 
 from __future__ import annotations
 
-from ...ir import IRModule, Op, PassContext, walk
+from ...ir import IRModule, Op, PassContext, PrimExpr, walk
 from ...ir.transform import module_pass
 from ..expr import Call, Function
+from ..struct_info import StructInfo
 from .legalize_ops import LegalizeOps
 
 _FAMILY = "relax.qnn."
@@ -25,7 +26,7 @@ _FAMILY = "relax.qnn."
 def LegalizeQnn(mod: IRModule, ctx: PassContext) -> IRModule:
     """Replace the operators of `relax.op.qnn` by the integer operators that they stand for."""
     functions = [fn for fn in mod.functions.values() if isinstance(fn, Function)]
-    if not any(_is_qnn(n) for fn in functions for n in walk(fn)):
+    if not any(_is_qnn(n) for fn in functions for n in walk(fn, (StructInfo, PrimExpr))):
         return mod
     graph = (name for name in Op.list_op_names() if name.startswith("relax."))
     others = [name for name in graph if not name.startswith(_FAMILY)]

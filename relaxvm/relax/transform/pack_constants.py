@@ -25,12 +25,13 @@ from ...base import CpuModel, decided, in_function, telling
 from ...ir import GlobalVar, IRModule, Node, PassContext, PrimExpr, walk
 from ...ir.transform import module_pass
 from ...ir.walk import transform
-from ...runtime import NDArray, empty
+from ...runtime import NDArray, empty, wrap_unchecked
 from ...target import Target, build
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions
 from ...tir.schedule.plans import ConstantBlocks, with_constant_blocks, with_constant_layouts
 from ..expr import Call, Constant, Function
+from ..op.meaning import to_storage
 from ..struct_info import StructInfo
 from .signature import replace_functions
 
@@ -102,7 +103,11 @@ class _Pack(NamedTuple):
 
 
 def _moved(pack: Callable[[np.ndarray], np.ndarray], sources: Sequence[NDArray]) -> NDArray:
-    return NDArray(pack(sources[0].numpy()))
+    """A view of the source, where the layout is only another order: the copy is made when the
+    executable is, so that no more of a source is kept than of what is packed.
+    """
+    (source,) = sources
+    return wrap_unchecked(to_storage(pack(source.numpy()), source.dtype), source.dtype)
 
 
 def _computed(blocks: ConstantBlocks, sources: Sequence[NDArray]) -> NDArray:

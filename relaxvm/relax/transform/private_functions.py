@@ -6,6 +6,9 @@ from collections.abc import Callable, Container
 from typing import Any, NamedTuple
 
 from ...ir import GlobalVar, IRModule, walk
+from ...tir import PrimFunc
+from ...tir.analysis import called_functions
+from ..analysis import all_global_vars
 from ..expr import Binding, Call, Function, VarBinding
 
 _OPAQUE = ("Codegen", "Composite", "Primitive")
@@ -81,7 +84,9 @@ def _fits(fn: Function, sites: list[Site]) -> bool:
 def without_unmentioned(mod: IRModule, names: Container[str]) -> IRModule:
     """`mod` without those of the functions `names` that are private and that no other mentions."""
     mentioned = {
-        n.name_hint for f in mod.functions.values() for n in walk(f) if type(n) is GlobalVar
+        gv.name_hint
+        for f in mod.functions.values()
+        for gv in (called_functions(f) if isinstance(f, PrimFunc) else all_global_vars(f))
     }
     return mod.clone(
         functions={

@@ -9,7 +9,7 @@ return gv
 
 from __future__ import annotations
 
-from ...ir import GlobalVar, IRModule, Node, PassContext, walk
+from ...ir import GlobalVar, IRModule, Node, PassContext, PrimExpr, walk
 from ...ir.transform import function_pass
 from ...ir.walk import transform
 from ..expr import BindingBlock, Constant, DataflowBlock, DataflowVar, Function, SeqExpr, Var
@@ -27,7 +27,8 @@ def ToNonDataflow(fn: Function, mod: IRModule, ctx: PassContext) -> Function:
 
 def without_dataflow(fn: Function) -> Function:
     """`fn` with plain blocks and variables only."""
-    if not any(isinstance(n, (DataflowBlock, DataflowVar)) for n in walk(fn)):
+    nodes = walk(fn, (StructInfo, PrimExpr))
+    if not any(isinstance(n, (DataflowBlock, DataflowVar)) for n in nodes):
         return fn
 
     def post(n: Node) -> Node | None:

@@ -15,10 +15,10 @@ from __future__ import annotations
 import enum
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ...arith import Analyzer
+from ...base import record
 from ...ir import (
     Call,
     Cast,
@@ -57,7 +57,7 @@ class OpPatternKind(enum.IntEnum):
     OPAQUE = 8
 
 
-@dataclass(frozen=True)
+@record
 class OpPattern:
     """kind   of the whole function; as its attribute ``op_pattern`` says, if it has one
     reads     parameter -> how it is read: ELEMWISE to INJECTIVE by what is computed for each
@@ -156,7 +156,7 @@ def _has_effects(fn: PrimFunc) -> bool:
 # -- one block -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class _Block:
     """kind, what is read and how, what is written; and whether the block reduces"""
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ....base import DataType, StructInfoError, VMValueError
+from ....base import DataType, StructInfoError, VMValueError, record
 from ....ir import EQ, GE, LT, FloorDiv, FloorMod, PrimExpr, cast, const
 from ....te import Tensor, compute, reduce_axis
 from ....te import sum as te_sum
@@ -45,7 +44,7 @@ from .window import (
 )
 
 
-@dataclass(frozen=True)
+@record
 class _Conv:
     """The attributes of a convolution in one form.
 

@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ....base import StructInfoError
+from ....base import StructInfoError, record
 from ....ir import EQ, GE, LT, FloorDiv, FloorMod, IntImm, Max, Min, PrimExpr, const, is_const
 from .layout import Layout, layout_of
 from .window import SPATIAL, padding_of, positive_dim, simple, spread, text_of, window_count
 
 
-@dataclass(frozen=True)
+@record
 class Pool:
     """Windows of one size; the attributes of a pool in one form."""
 
@@ -114,7 +113,7 @@ class Pool:
         return np.count_nonzero((places >= first) & (places < last), axis=1)
 
 
-@dataclass(frozen=True)
+@record
 class Parts:
     """Windows that divide the data: part i of m of an axis of size s is i * s // m to (i + 1) * s /
     m, rounded up.

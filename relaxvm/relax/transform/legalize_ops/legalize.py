@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ....base import PassError, TIRError, add_note
-from ....ir import GlobalVar, IRModule, PassContext, walk
+from ....ir import GlobalVar, IRModule, PassContext, PrimExpr, walk
 from ....ir import Op as BaseOp
 from ....ir.transform import module_pass
 from ...derive import BaseCheckResult, struct_info_base_check, where
@@ -109,7 +109,8 @@ class _Rules:
         return None
 
     def wanted(self, fn: Function) -> bool:
-        return any(self.of(n) is not None for n in walk(fn) if type(n) is Call)
+        nodes = walk(fn, (StructInfo, PrimExpr))
+        return any(self.of(n) is not None for n in nodes if type(n) is Call)
 
     def warn(self, name: str, why: str) -> None:
         if self.enable_warning and name not in self.warned:

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ....arith import Analyzer, detect_linear_equation
-from ....base import CpuModel, ScheduleError
+from ....base import CpuModel, ScheduleError, record
 from ....ir import (
     GE,
     GT,
@@ -68,7 +68,7 @@ _WIDTHS = (1, 2, 3, 4, 6)  # vectors in a tile
 _MONOTONE = (Add, Sub, Mul, Min, Max, Var, IntImm)
 
 
-@dataclass(frozen=True)
+@record
 class RowBlocks(Plan):
     """A second product, the first one and all between them under one loop over blocks of rows.
 

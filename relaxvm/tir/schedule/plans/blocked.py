@@ -18,10 +18,10 @@ copied because in place they are often a power of two apart: then few of them fi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ..schedule import Schedule
 from .contraction import Product, accumulate, partition_tails
 from .cost import Cost, Demand, predict
@@ -39,7 +39,7 @@ _DEPTH_OF_FEW_ROWS = 128
 _FEW_PANELS = 8
 
 
-@dataclass(frozen=True)
+@record
 class Blocked(InTiles):
     """Tiles of `rows` x (`vectors` x `lanes`) sums over pieces of the `depth`, in blocks of
     `panels` tiles of columns and `tiles` of rows.

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ....arith import Analyzer
-from ....base import CpuModel, ScheduleError
+from ....base import CpuModel, ScheduleError, record
 from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform import PARTITION_HINT
@@ -51,7 +51,7 @@ _MUCH = 1
 _AHEAD_BYTES = 1024
 
 
-@dataclass(frozen=True)
+@record
 class RowChain(Plan):
     """A block and those before it, `blocks` in all, under loops over the rows that they share.
 

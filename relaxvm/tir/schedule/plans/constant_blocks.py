@@ -7,9 +7,8 @@ for ...: C[...] += X_packed[...] * W_packed[...]    →     the kernel, which W_
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
-from ....base import DataType
+from ....base import DataType, record
 from ....ir import IntImm, Map, Var, const, descend, walk
 from ...copies import fresh_copy
 from ...stmt import Block, BlockRealize, Buffer, Evaluate, PrimFunc, SeqStmt, Stmt, seq
@@ -17,7 +16,7 @@ from ...stmt import Block, BlockRealize, Buffer, Evaluate, PrimFunc, SeqStmt, St
 _HANDLE = DataType("handle")
 
 
-@dataclass(frozen=True)
+@record
 class ConstantBlocks:
     """What a kernel reads instead of constants.
 
@@ -34,7 +33,7 @@ class ConstantBlocks:
     buffer: Buffer
 
 
-@dataclass(frozen=True)
+@record
 class _Child:
     """One nest of the function, and the memory that its blocks touch."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 
+from ....base import record
 from ...index_map import IndexMap
 from ...stmt import Buffer
 
 
-@dataclass(frozen=True)
+@record
 class ConstantLayout:
     """How a rule would have an input if that were known when the kernel is built.
 

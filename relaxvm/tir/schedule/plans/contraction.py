@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ....base import CpuModel, Rates
+from ....base import CpuModel, Rates, record
 from ....ir import Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var
 from ...stmt import Block, BufferLoad, BufferStore
 from ...transform import PARTITION_HINT
@@ -49,7 +49,7 @@ _EVEN = 1.1
 _WIDTHS = (1, 2, 3, 4, 6, 8)
 
 
-@dataclass(frozen=True)
+@record
 class Contraction:
     """What a block contracts.
 

@@ -28,10 +28,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ...index_map import IndexMap
 from ...transform import PARTITION_HINT
 from .contraction import in_registers
@@ -60,7 +60,7 @@ _SYMBOLIC_ROWS = 8
 _COPIES = 4  # channels that take as long as a copy of their pixels
 
 
-@dataclass(frozen=True)
+@record
 class AlongWidth(InTiles):
     """Tiles of `channels` x `rows` x (`vectors` x `lanes`) along the width.
 
@@ -314,7 +314,7 @@ def _is_flat(view: View, channels: int = 1) -> bool:
     )
 
 
-@dataclass(frozen=True)
+@record
 class AlongPixels(InTiles):
     """Tiles of `rows` channels x (`vectors` x `lanes`) pixels: the product of the weights and a
     matrix [reduced axes, pixels].

@@ -22,11 +22,11 @@ rows; else the width is padded to whole tiles.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ....ir import Var, is_const
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
@@ -67,7 +67,7 @@ _ROWS_AT_ONCE = 16
 _MOST_WRITTEN_OUT = 256
 
 
-@dataclass(frozen=True)
+@record
 class AlongChannels(InTiles):
     """Tiles of `rows` pixels x (`vectors` x `lanes`) channels.
 

@@ -18,11 +18,11 @@ channels are far from each other. So both inputs are packed, and the result is t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ....ir import Var
 from ..primitives.packing import factors_of
 from .contraction import partition_tails, strips_cost, tile_shape
@@ -46,7 +46,7 @@ def _grouped(view: View) -> Var | None:
     return alone[0] if alone else None
 
 
-@dataclass(frozen=True)
+@record
 class DotsOfWindows(InDots):
     """Tiles of `rows` pixels x (`vectors` x `lanes`) channels, of `group` products a step.
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ....arith import Analyzer, linear_in
-from ....base import Rates
+from ....base import Rates, record
 from ....ir import FloorDiv, IntImm, Mul, PrimExpr, Var, walk
 from ...stmt import Block, Buffer, BufferLoad
 from ..model.reducer import match_reducer
@@ -23,7 +23,7 @@ _TYPICAL_SIDE = 56
 _CHOOSING = replace(COMMON, latency=5.0)
 
 
-@dataclass(frozen=True)
+@record
 class Convolution:
     """What a block convolves.
 
@@ -158,7 +158,7 @@ def _group_size(indices: Sequence[PrimExpr], channel: Any) -> int | None:
     return size or 0
 
 
-@dataclass(frozen=True)
+@record
 class Sizes:
     """Extents: of the axes of a convolution; the channels are those of one group.
 
@@ -206,7 +206,7 @@ def sizes_of(c: Convolution, extents: Mapping[Var, int | None]) -> Sizes | None:
 # -- the shape of a tile ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class Tile:
     """What is accumulated in registers at once: channels x rows x vectors of `lanes`."""
 

@@ -14,10 +14,9 @@ depth, of partial sums.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from .contraction import Product, partition_tails, unroll_short
 from .cost import Cost, Demand, predict, rates_of
 from .plan import Plan
@@ -34,7 +33,7 @@ _SUMS = 14  # in registers, with their factors
 _TYPICAL = 1024
 
 
-@dataclass(frozen=True)
+@record
 class Dots(Plan):
     """Tiles of `rows` x `columns` sums, each a vector of partial sums along the depth."""
 

@@ -16,10 +16,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ....ir import IntImm, Var
 from ...transform import PARTITION_HINT
 from .cost import Cost, predict
@@ -28,7 +27,7 @@ from .plan import Plan
 from .view import View
 
 
-@dataclass(frozen=True)
+@record
 class Gather(Plan):
     """Panels of `columns` of what is gathered from."""
 

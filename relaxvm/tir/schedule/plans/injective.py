@@ -11,11 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from ....base import CpuModel, ScheduleError
+from ....base import CpuModel, ScheduleError, record
 from ....ir import (
     Add,
     Call,
@@ -133,7 +132,7 @@ def _axis(index: PrimExpr) -> Any:
     return index
 
 
-@dataclass(frozen=True)
+@record
 class Elementwise(Plan):
     """Loops for a block that writes each element once.
 

@@ -9,11 +9,10 @@ The default schedule never chooses it; the tuner draws it at random.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from random import Random
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ....ir import Var
 from .contraction import unroll_short
 from .plan import Plan
@@ -22,7 +21,7 @@ from .view import View
 _MOST_UNROLLED = 64
 
 
-@dataclass(frozen=True)
+@record
 class Levels(Plan):
     """tiles  of each loop, outermost first: of a spatial one the steps of its middle loop and of
               its inner one, of a reduced one the steps of its inner loop; no numbers: it stays

@@ -21,10 +21,10 @@ are blocks of their own, in front. Then a tile of rows x vectors is summed up in
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ....base import CpuModel, DataType
+from ....base import CpuModel, DataType, record
 from ....ir import Var
 from ...stmt import Block, Buffer
 from ..model.reducer import match_reducer
@@ -56,7 +56,7 @@ _FLOATS = frozenset({"bfloat16", "float16"})
 _X86 = ("x86_64", "amd64")
 
 
-@dataclass(frozen=True)
+@record
 class Way:
     """How products are summed.
 
@@ -161,7 +161,7 @@ def _narrow(view: View) -> _Narrow | None:
     return _Narrow(vector, row, grouped, one, other, out)
 
 
-@dataclass(frozen=True)
+@record
 class InDots(InTiles):
     """What plans share that sum up tiles of `rows` x (`vectors` x `lanes`) sums of `group` products
     a step, of operands packed as the dtypes `broadcast` and `streamed`.
@@ -205,7 +205,7 @@ class InDots(InTiles):
             sch.vectorize(lane)
 
 
-@dataclass(frozen=True)
+@record
 class LowPrecision(InDots):
     """Tiles of products of rows and columns.
 

@@ -12,11 +12,11 @@ that one can be written by hand, kept with what was measured, and searched for.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import MISSING, fields
 from random import Random
 from typing import Any
 
-from ....base import CpuModel, DataType, LoadError, ScheduleError, did_you_mean
+from ....base import CpuModel, DataType, LoadError, ScheduleError, did_you_mean, record
 from ....runtime import Plain, entries_of
 from ..schedule import Schedule
 from .cost import Cost
@@ -26,7 +26,7 @@ PLANS: dict[str, type[Plan]] = {}
 """The classes of plans, by their names."""
 
 
-@dataclass(frozen=True)
+@record
 class Plan(Plain):
     """One way to schedule a block. Numbers are at least 1, those whose default is 0 at least 0.
     Raises ScheduleError for these and for values of other types, as those of numpy.
@@ -102,7 +102,7 @@ class Plan(Plain):
         return {"plan": type(self).__name__, **self.to_plain()}
 
 
-@dataclass(frozen=True)
+@record
 class InTiles(Plan):
     """What plans share that sum up tiles of `rows` x (`vectors` x `lanes`) in registers."""
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from ....arith import linear_in
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ....ir import GE, LT, Call, IntImm, Var
 from ...stmt import Block, BufferStore
 from ..model.reducer import match_reducer
@@ -50,7 +50,7 @@ _LONG_ROW = 32
 _UNROLLED_TAPS = 32
 
 
-@dataclass(frozen=True)
+@record
 class Windows(Plan):
     """Results in registers while all taps of their windows are read.
 

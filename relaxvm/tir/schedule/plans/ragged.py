@@ -16,10 +16,9 @@ Rows are copied because those of an unknown length need an address each: too man
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from ....base import CpuModel, ScheduleError
+from ....base import CpuModel, ScheduleError, record
 from ...transform import PARTITION_HINT
 from ..schedule import Schedule
 from .contraction import accumulate, in_registers, partition_tails
@@ -33,7 +32,7 @@ _LEAST_ROWS = 8
 _LEAST_STEPS = 1 << 12
 
 
-@dataclass(frozen=True)
+@record
 class Ragged(InTiles):
     """Tiles of `rows` x (`vectors` x `lanes`) sums, of zeros where there are no more.
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ...stmt import Block
 from ...transform import PARTITION_HINT
 from ..model.facts import BlockKind
@@ -38,7 +38,7 @@ _LONG = 64
 _IN_REGISTERS = 8
 
 
-@dataclass(frozen=True)
+@record
 class Begin(Plan):
     """Results are started before the loops over what is reduced: a condition that asks for the
     first iteration keeps LLVM from making vectors of them.
@@ -69,7 +69,7 @@ class Begin(Plan):
         sch.decompose_reduction(view.rv, reduce[0])
 
 
-@dataclass(frozen=True)
+@record
 class Rows(Plan):
     """Along rows: the loops over what is reduced are innermost, those that are one run of memory
     become one.
@@ -139,7 +139,7 @@ class Rows(Plan):
         sch.decompose_reduction(rv, reduce[0] if count < len(reduce) else inner)
 
 
-@dataclass(frozen=True)
+@record
 class Columns(Plan):
     """Across rows: a tile of results is kept while all rows are read.
 

@@ -17,10 +17,10 @@ The loop over j is left to LLVM's vectoriser, which also makes the tail.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from .contraction import partition_tails
 from .cost import Cost, Demand, predict
 from .plan import Plan
@@ -33,7 +33,7 @@ _PARTS = 2  # of the matrix for each core
 _TYPICAL = 1024
 
 
-@dataclass(frozen=True)
+@record
 class Streaming(Plan):
     """Blocks of `width` columns, `runs` rows of the matrix side by side.
 

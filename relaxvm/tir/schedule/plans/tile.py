@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, record
 from ..schedule import Schedule
 from .constants import ConstantLayout
 from .contraction import (
@@ -28,7 +28,7 @@ _PAGE_CYCLES = 7  # to find another page in the second table of pages
 _TYPICAL = 1024  # what a size counts as in predictions that is known only when the kernel runs
 
 
-@dataclass(frozen=True)
+@record
 class Tile(InTiles):
     """Tiles of `rows` x (`vectors` x `lanes`) sums in registers.
 

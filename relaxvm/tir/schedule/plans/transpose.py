@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ....base import CpuModel, DataType
+from ....base import CpuModel, DataType, record
 from ....ir import Map, PrimExpr, Ramp, Range, Shuffle, Var, const
 from ...stmt import (
     Block,
@@ -40,7 +39,7 @@ from .queries import extent_of, is_copy
 from .view import View
 
 
-@dataclass(frozen=True)
+@record
 class Transpose(Plan):
     """Tiles of `rows` x `columns`.
 

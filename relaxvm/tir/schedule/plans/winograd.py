@@ -17,13 +17,13 @@ numerics may be `approximate` only.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from ....base import CpuModel, ScheduleError, decided
+from ....base import CpuModel, ScheduleError, decided, record
 from ....ir import IntImm, Map, PassContext, walk
 from ...stmt import Block, BufferLoad, PrimFunc, SeqStmt, seq
 from ...transform import PARTITION_HINT, with_index_dtype
@@ -108,7 +108,7 @@ def _planned(view: View, cpu: CpuModel) -> Winograd | None:
     return Winograd.of(_Shape.of(conv, tile, vectors * lanes, view), lanes, cpu)
 
 
-@dataclass(frozen=True)
+@record
 class _Shape:
     """Of a convolution that is written so: V[n, tile, a, c, x], U[panel, a, c, s, o].
 
@@ -143,7 +143,7 @@ class _Shape:
         return Sizes(channels, 1, pixels, self.wide, True, self.depth, taps, self.images)
 
 
-@dataclass(frozen=True)
+@record
 class Winograd(InTiles):
     """Tiles of `rows` pixels x (`vectors` x `lanes`) channels, of convolutions of three rows that
     are computed in fewer products, of `tile` rows of the result at once.
