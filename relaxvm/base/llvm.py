@@ -539,6 +539,10 @@ class Function:
         self.allocas.append(f"  store {of} {first}, ptr {name}, align {natural_align(of)}")
         return name
 
+    def let_escape(self, memory: Value) -> None:
+        """Have stack memory, as far as LLVM knows, seen by others: it is not kept in registers."""
+        self.allocas.append(f'  call void asm sideeffect "", "r"(ptr {memory})')
+
     def load(self, of: str, place: Value, align: int = 0, order: str = "", note: str = "") -> Value:
         """What lies at an address. order: of an atomic load. note: ", " and metadata"""
         if place.__class__ is not Value or place.type != "ptr":

@@ -130,6 +130,38 @@ def test_a_split_maximum_is_no_riddle_for_llvm(cache, dtype):
     np.testing.assert_array_equal(rows, want.sum(axis=2))
 
 
+@pytest.mark.parametrize("cpu", ["", " -mcpu=haswell", " -mcpu=x86-64-v4"])
+@pytest.mark.parametrize(("narrow", "wide"), [("int8", "int32"), ("float32", "float32")])
+def test_zeros_written_one_by_one_into_vectors_are_not_lost(narrow, wide, cpu):
+    """In registers that LLVM put aside: 2 to 4 sums of 256 went on from those of another column."""
+    a, b = (te.placeholder((16, 24), narrow, name) for name in "ab")
+    k = te.reduce_axis((0, 24), "k")
+    out = te.compute(
+        (16, 16), lambda i, j: te.sum(a[i, k].astype(wide) * b[j, k].astype(wide), axis=k), "out"
+    )
+    sch = tir.Schedule(te.create_prim_func([a, b, out]))
+    block = sch.get_block("out")
+    i, j, k = sch.get_loops(block)
+    j, columns = sch.split(j, [None, 6])
+    sch.reorder(j, k, columns, i)
+    copy = sch.cache_write(block, 0, "local")
+    sch.reverse_compute_at(copy, j)
+    for each in (block, copy, sch.decompose_reduction(block, k)):
+        *_, outer, inner = sch.get_loops(each)
+        sch.vectorize(inner)
+        sch.unroll(outer)
+    if any(unit not in host_machine().features for unit in _NEEDS[cpu]):
+        pytest.skip("this processor lacks what the code is for")
+    rng = np.random.default_rng(0)
+    x, y = (rng.integers(-100, 100, (16, 24)).astype(narrow) for _ in "xy")
+    got = np.zeros((16, 16), wide)
+    build(sch.mod, target=f"llvm{cpu}", schedule=False)["main"](x, y, got)
+    np.testing.assert_array_equal(got, x.astype(wide) @ y.astype(wide).T)
+
+
+_NEEDS = {"": (), " -mcpu=haswell": ("+avx2", "+fma"), " -mcpu=x86-64-v4": ("+avx512vl",)}
+
+
 def test_a_chain_of_maxima_uses_each_value_once():
     text = units.generate_module(split_maximum("float32"), units.Settings(machine_of(None))).text
     assert "@llvm.maximum.f32" in text

@@ -109,7 +109,8 @@ class ExprEmitter(Values):
     env       values of variables
     wide      variables that are also known as i64: what a cast of them to int64 gives
     streamed  aligned memory whose vectors are stored past the caches (`streams.py`)
-    constant  handles of read-only memory
+    runs      (function, pointer): memory of which runs are read or written
+    picked    (function, pointer): memory to which zeros are written one by one
     """
 
     def __init__(self, module: ModuleText, text: Function) -> None:
@@ -117,6 +118,8 @@ class ExprEmitter(Values):
         self.env: dict[Var, Value] = {}
         self.wide: dict[Var, Value] = {}
         self.streamed: frozenset[Var] = frozenset()
+        self.runs: set[tuple[str, Value]] = set()
+        self.picked: set[tuple[str, Value]] = set()
         self._memo: dict[int, Value] = {}
         # Holding the nodes keeps their ids from being given to others.
         self._log: list[PrimExpr] = []
@@ -202,7 +205,7 @@ class ExprEmitter(Values):
             if node.condition.dtype.lanes > 1 or all(is_cheap(s, loads=True) for s in sides):
                 return None
             return self._choose(node.condition, node.true_value, node.false_value)
-        if kind is Call and node.op is _IF_THEN_ELSE:
+        if kind is Call and node.op is IF_THEN_ELSE:
             condition, yes, no = node.args
             if (
                 yes.dtype is not node.dtype
@@ -280,8 +283,12 @@ class ExprEmitter(Values):
         dtype, lanes = load.buffer.dtype, load.dtype.lanes
         holds = yield condition
         index = yield access_index(load.indices)
-        wide = self.widened(access_index(load.indices), index)
-        place = self.address(dtype, self.pointer(load.buffer.data), wide)
+        wide, pointer = (
+            self.widened(access_index(load.indices), index),
+            self.pointer(load.buffer.data),
+        )
+        self.runs.add((self.text.name, pointer))
+        place = self.address(dtype, pointer, wide)
         image = np.full(lanes, no.value.value, to_numpy_dtype(dtype)).tobytes()
         chosen = self.text.select(holds, place, self.module.constant(image))
         kind = storage_type(dtype, self.module.native_half)
@@ -325,6 +332,8 @@ class ExprEmitter(Values):
         dtype, pointer = node.buffer.dtype, self.pointer(node.buffer.data)
         kind = storage_type(dtype, self.module.native_half)
         shape = access_shape(node.indices)
+        if shape in ("run", "strided"):
+            self.runs.add((self.text.name, pointer))
         if shape in ("scalar", "run"):
             lanes = node.dtype.lanes
             place = self.address(dtype, pointer, self.widened(access_index(node.indices), index))
@@ -391,6 +400,9 @@ class ExprEmitter(Values):
         pointer = self.pointer(handle)
         kept = self.to_storage(value_dtype, stored)
         align = dtype.element.itemsize
+        (self.runs if access_shape(indices) == "run" else self.picked).add(
+            (self.text.name, pointer)
+        )
         if access_shape(indices) in ("scalar", "run"):
             place = self.address(dtype, pointer, self.widened(access_index(indices), index))
             hint = ""
@@ -650,5 +662,5 @@ _EMITTERS: dict[type, Callable[[ExprEmitter, Any, list[Value]], Value]] = {
 _REINTERPRET = Intrinsic.get("tir.reinterpret")
 # Calls whose 16-bit arguments are wanted as bits.
 _OF_BITS = frozenset({"tir.reinterpret", "tir.dot_accumulate"})
-_IF_THEN_ELSE = Intrinsic.get("tir.if_then_else")
+IF_THEN_ELSE = Intrinsic.get("tir.if_then_else")
 _BOOL = DataType("bool")

@@ -23,11 +23,15 @@ from ...base import (
 from ...base.llvm import Function, Operand, Value, constant, value
 from ...ir import (
     Add,
+    Broadcast,
     Call,
+    Cast,
+    FloatImm,
     IntImm,
     Intrinsic,
     Mul,
     PrimExpr,
+    Select,
     StringImm,
     Var,
     const,
@@ -53,7 +57,7 @@ from ...tir import (
     Stmt,
     While,
 )
-from .expr import ExprEmitter, access_index
+from .expr import IF_THEN_ELSE, ExprEmitter, access_index, access_shape
 from .module import NO_UNROLLING, NO_VECTORS, ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
@@ -92,6 +96,22 @@ def constant_bytes(dtype: DataType, data: tuple[Any, ...]) -> bytes:
         raise CodegenError(f"AllocateConst: the data does not fit {dtype}: {error}") from None
 
 
+def _may_be_zero(value: PrimExpr) -> bool:
+    """Whether a value is the constant zero, or a choice of which one side is."""
+    sides = [value]
+    for e in sides:  # which grows meanwhile
+        if isinstance(e, (IntImm, FloatImm)):
+            if e.value == 0:
+                return True
+        elif isinstance(e, (Broadcast, Cast)):
+            sides.append(e.value)
+        elif isinstance(e, Select):
+            sides += (e.true_value, e.false_value)
+        elif isinstance(e, Call) and e.op is IF_THEN_ELSE:
+            sides += e.args[1:]
+    return False
+
+
 class KernelEmitter(ExprEmitter):
     """Emits the body of one loop function.
 
@@ -119,6 +139,7 @@ class KernelEmitter(ExprEmitter):
         self._scalar_loops: set[Var] = set()
         self._long_loops = 0  # how many were emitted
         self._slots: list[Value] = []
+        self._on_stack: list[tuple[str, Value]] = []
         self._stack_bytes = self._stack_left = stack_bytes
         self._read_only: set[Var] = set()
         self.extents: dict[Var, PrimExpr] = {}
@@ -142,6 +163,11 @@ class KernelEmitter(ExprEmitter):
         text.jump("exit")
         text.start("exit")
         code = text.phi("i32", *self.exits)
+        for name, memory in self._on_stack:
+            # Of such memory LLVM makes vectors in registers, into which it writes elements. Where
+            # one of which half was set to zero was put aside, LLVM 22 lost the zeros.
+            if name == text.name and (name, memory) in self.picked & self.runs:
+                text.let_escape(memory)
         for slot in self._slots:
             self._free(slot)
         if any(each is text for each in self.unfenced):
@@ -219,6 +245,8 @@ class KernelEmitter(ExprEmitter):
         value = self._reduction_step(stmt) if self._reassociates else None
         if value is None:
             value = self.evaluate(stmt.value)
+        if access_shape(stmt.indices) != "run" and _may_be_zero(stmt.value):
+            self.picked.add((self.text.name, self.pointer(stmt.buffer.data)))
         self.store(
             stmt.buffer.dtype, stmt.buffer.data, stmt.indices, index, value, stmt.value.dtype
         )
@@ -394,6 +422,7 @@ class KernelEmitter(ExprEmitter):
                 size = -(-max(size, 1) // _ALIGN) * _ALIGN
                 self._stack_left -= size
                 memory = self.env[stmt.buffer_var] = self.text.alloca("i8", _ALIGN, size)
+                self._on_stack.append((self.text.name, memory))
                 self.pointers[memory] = _LOCAL
                 yield stmt.body
                 return
