@@ -109,8 +109,8 @@ class ExprEmitter(Values):
     env       values of variables
     wide      variables that are also known as i64: what a cast of them to int64 gives
     streamed  aligned memory whose vectors are stored past the caches (`streams.py`)
-    runs      (function, pointer): memory of which runs are read or written
-    picked    (function, pointer): memory to which zeros are written one by one
+    widest    (function, pointer) of memory: how many elements are read or written at once, at most
+    zeroed    (function, pointer) of memory: how many zeros are written at once, at least
     """
 
     def __init__(self, module: ModuleText, text: Function) -> None:
@@ -118,8 +118,8 @@ class ExprEmitter(Values):
         self.env: dict[Var, Value] = {}
         self.wide: dict[Var, Value] = {}
         self.streamed: frozenset[Var] = frozenset()
-        self.runs: set[tuple[str, Value]] = set()
-        self.picked: set[tuple[str, Value]] = set()
+        self.widest: dict[tuple[str, Value], int] = {}
+        self.zeroed: dict[tuple[str, Value], int] = {}
         self._memo: dict[int, Value] = {}
         # Holding the nodes keeps their ids from being given to others.
         self._log: list[PrimExpr] = []
@@ -283,11 +283,8 @@ class ExprEmitter(Values):
         dtype, lanes = load.buffer.dtype, load.dtype.lanes
         holds = yield condition
         index = yield access_index(load.indices)
-        wide, pointer = (
-            self.widened(access_index(load.indices), index),
-            self.pointer(load.buffer.data),
-        )
-        self.runs.add((self.text.name, pointer))
+        wide = self.widened(access_index(load.indices), index)
+        pointer = self.run_of(load.buffer.data, lanes)
         place = self.address(dtype, pointer, wide)
         image = np.full(lanes, no.value.value, to_numpy_dtype(dtype)).tobytes()
         chosen = self.text.select(holds, place, self.module.constant(image))
@@ -323,6 +320,12 @@ class ExprEmitter(Values):
             )
         return pointer
 
+    def run_of(self, handle: Var, lanes: int) -> Value:
+        """The pointer to memory of which so many elements are read or written at once."""
+        place = self.text.name, self.pointer(handle)
+        self.widest[place] = max(lanes, self.widest.get(place, 1))
+        return place[1]
+
     def load(self, node: BufferLoad, index: Value) -> Value:
         """A load; `index` is what `access_index` evaluated."""
         return self.from_storage(node.dtype, self.load_stored(node, index))
@@ -333,7 +336,7 @@ class ExprEmitter(Values):
         kind = storage_type(dtype, self.module.native_half)
         shape = access_shape(node.indices)
         if shape in ("run", "strided"):
-            self.runs.add((self.text.name, pointer))
+            self.run_of(node.buffer.data, node.dtype.lanes)
         if shape in ("scalar", "run"):
             lanes = node.dtype.lanes
             place = self.address(dtype, pointer, self.widened(access_index(node.indices), index))
@@ -400,9 +403,8 @@ class ExprEmitter(Values):
         pointer = self.pointer(handle)
         kept = self.to_storage(value_dtype, stored)
         align = dtype.element.itemsize
-        (self.runs if access_shape(indices) == "run" else self.picked).add(
-            (self.text.name, pointer)
-        )
+        if access_shape(indices) == "run":
+            self.run_of(handle, value_dtype.lanes)
         if access_shape(indices) in ("scalar", "run"):
             place = self.address(dtype, pointer, self.widened(access_index(indices), index))
             hint = ""

@@ -163,11 +163,12 @@ class KernelEmitter(ExprEmitter):
         text.jump("exit")
         text.start("exit")
         code = text.phi("i32", *self.exits)
-        for name, memory in self._on_stack:
+        for place in self._on_stack:
             # Of such memory LLVM makes vectors in registers, into which it writes elements. Where
             # one of which half was set to zero was put aside, LLVM 22 lost the zeros.
-            if name == text.name and (name, memory) in self.picked & self.runs:
-                text.let_escape(memory)
+            widest = self.widest.get(place, 1)
+            if place[0] == text.name and self.zeroed.get(place, widest) < widest:
+                text.let_escape(place[1])
         for slot in self._slots:
             self._free(slot)
         if any(each is text for each in self.unfenced):
@@ -245,8 +246,10 @@ class KernelEmitter(ExprEmitter):
         value = self._reduction_step(stmt) if self._reassociates else None
         if value is None:
             value = self.evaluate(stmt.value)
-        if access_shape(stmt.indices) != "run" and _may_be_zero(stmt.value):
-            self.picked.add((self.text.name, self.pointer(stmt.buffer.data)))
+        if _may_be_zero(stmt.value):
+            place, lanes = (self.text.name, self.pointer(stmt.buffer.data)), stmt.value.dtype.lanes
+            at_once = lanes if access_shape(stmt.indices) == "run" else 1
+            self.zeroed[place] = min(at_once, self.zeroed.get(place, at_once))
         self.store(
             stmt.buffer.dtype, stmt.buffer.data, stmt.indices, index, value, stmt.value.dtype
         )
