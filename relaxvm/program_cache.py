@@ -9,12 +9,14 @@ and pass context are those that it was built with. Whatever else there is leads 
 
 from __future__ import annotations
 
+import contextlib
 import contextvars
 import functools
 import hashlib
 import os
 import pathlib
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -66,15 +68,55 @@ def cached(
     if key is None:
         program, _, outputs = build()
         return program, outputs
-    cache = DiskCache("programs", limit)
+    cache = DiskCache("programs", limit, config.cache_dir() / "programs")
+    settle(key)
     kept = _found(cache, key, build)
     if kept is not None:
         return kept
     program, mapped, outputs = build()
-    # The model must be what it was: the key says so.
+    # What was written to while it was read must not be taken for what it is now.
     if _key(os.path.abspath(path), (options, settings)) == key:
-        _keep(cache, key, program, mapped, outputs)
+        _keep_meanwhile(cache, key, program, mapped, outputs)
     return program, outputs
+
+
+_keeping: dict[bytes, threading.Thread] = {}
+
+
+def settle(key: bytes | None = None) -> None:
+    """Wait until the program with this key (None: every program) that this process is putting into
+    the cache is there.
+    """
+    for each in list(_keeping) if key is None else [key]:
+        thread = _keeping.pop(each, None)
+        if thread is not None:
+            thread.join()
+
+
+def _keep_meanwhile(cache: DiskCache, key: bytes, program: Executable, *facts: Any) -> None:
+    """`_keep` in a thread, for which Python waits when it ends: writing the weights of BERT-base
+    takes a quarter of the time to its first result.
+    """
+    if program.needs() or not program.trusted:
+        # Another process could not run it as well.
+        return
+    for value in program.constants:
+        if type(value) is NDArray:
+            # As in a program out of the cache; what is being written, nobody changes.
+            value.array.flags.writeable = False
+
+    def keep() -> None:
+        with contextlib.suppress(MemoryError):
+            _keep(cache, key, program, *facts)
+
+    thread = threading.Thread(target=keep, name="relaxvm program cache")
+    try:
+        thread.start()
+    except RuntimeError:
+        # There can be no more threads.
+        keep()
+    else:
+        _keeping[key] = thread
 
 
 def _is_plain(value: Any) -> bool:
@@ -139,9 +181,7 @@ def _keep(
     mapped: Iterable[Mapped],
     outputs: Sequence[str],
 ) -> None:
-    """Put a program into the cache, if another process could run it as well."""
-    if program.needs() or not program.trusted:
-        return
+    """Put a program into the cache."""
     files = [[path, identity] for path, identity, _ in mapped]
     places = [(_address(data), data.nbytes) for _, _, data in mapped]
     constants: list[Any] = list(program.constants)

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import numpy as np
@@ -53,7 +54,8 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path / "cache"))
     # Whoever edits the compiler while its tests run has no cache.
     monkeypatch.setattr(program_cache, "_compiler", lambda: "these sources")
-    return tmp_path
+    yield tmp_path
+    program_cache.settle()
 
 
 @pytest.fixture
@@ -79,10 +81,12 @@ def check(path, seed=0, **options):
 
 
 def settle():
+    program_cache.settle()
     time.sleep(0.025)  # a file that was written just now is not trusted
 
 
 def entry(folder, suffix):
+    program_cache.settle()
     (path,) = (folder / "cache" / "programs").glob(f"*{suffix}")
     return path
 
@@ -103,6 +107,34 @@ def test_a_model_is_built_once(folder, builds, large, external):
     assert beside < (1.3 if external else 2.3) * 4 * SIZE * SIZE
     again.export_library(folder / "again.rvm")
     check(folder / "again.rvm", 1)
+    assert len(builds) == 1
+
+
+def test_the_first_result_does_not_wait_for_the_cache(folder, builds, monkeypatch):
+    path, written, may_write = folder / "model.onnx", program_cache._written, threading.Event()
+    monkeypatch.setattr(program_cache, "_written", lambda *a: (may_write.wait(60), written(*a))[1])
+    save(path)
+    first = check(path)
+    assert not list((folder / "cache" / "programs").glob("*.entry"))
+    # What is being written, nobody can change.
+    (weight, *_) = (c for c in first.constants if type(c) is NDArray and c.nbytes > 1 << 16)
+    with pytest.raises(ValueError, match="read-only"):
+        weight.numpy()[0] = 1
+    threading.Timer(0.05, may_write.set).start()
+    check(path)
+    assert len(builds) == 1
+
+
+def test_where_no_thread_can_be_started_the_program_is_kept_at_once(folder, builds, monkeypatch):
+    def none_left(thread):
+        raise RuntimeError("can't start new thread")
+
+    save(folder / "model.onnx")
+    with monkeypatch.context() as patch:
+        patch.setattr(program_cache.threading.Thread, "start", none_left)
+        relaxvm.load(folder / "model.onnx")
+    assert entry(folder, ".entry")
+    check(folder / "model.onnx")
     assert len(builds) == 1
 
 
@@ -343,15 +375,18 @@ def test_a_cache_that_cannot_be_written_does_not_matter(folder, builds, monkeypa
     save(path)
     (folder / "cache").write_text("no folder")
     check(path)
+    program_cache.settle()
     (folder / "cache").unlink()
     programs = folder / "cache" / "programs"
     programs.parent.mkdir(mode=0o700)
     programs.write_text("no folder")
     check(path)
+    program_cache.settle()
     programs.unlink()
     pieces = program_cache.fileformat.pieces
     monkeypatch.setattr(program_cache.fileformat, "pieces", _full)
     check(path)
+    program_cache.settle()
     assert not os.listdir(programs)
     monkeypatch.setattr(program_cache.fileformat, "pieces", pieces)
     check(path)
@@ -371,7 +406,7 @@ def test_the_cache_stays_below_its_size(folder, builds, monkeypatch):
     for i, path in enumerate(paths):
         save(path, i)
         check(path, i)
-        time.sleep(0.01)
+        settle()
     programs = folder / "cache" / "programs"
     assert sum(p.stat().st_size for p in programs.iterdir()) <= 1 << 20
     assert len(builds) == 6

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..base import LoadError
+from ..program_cache import settle
 from ..runtime import VirtualMachine, cpu, usable_cores
 from .console import Console
 from .inputs import add_input_options, inputs_of, plain
@@ -72,6 +73,8 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
     if others and not model.is_onnx:
         raise LoadError(f"--beside {others[0]}: it runs ONNX models; {arguments.model} is none")
     program = model.program(arguments, console)
+    # Nothing else shall be at work.
+    settle()
     inputs = inputs_of(arguments, program, console, model.shapes)
     results: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}

@@ -43,16 +43,18 @@ class DiskCache:
 
     name            of the folder, within the user's cache folder
     limit_bytes     about how much it may hold
+    folder          where it is; None: wherever the user's cache folder is when it is used
     """
 
-    def __init__(self, name: str, limit_bytes: int) -> None:
+    def __init__(self, name: str, limit_bytes: int, folder: pathlib.Path | None = None) -> None:
         self.name = name
         self.limit_bytes = limit_bytes
+        self._folder = folder
 
     @property
     def folder(self) -> pathlib.Path:
         """Where the entries are; it may not exist yet."""
-        return config.cache_dir() / self.name
+        return self._folder or config.cache_dir() / self.name
 
     def get(self, key: bytes) -> bytes | None:
         """What was put under `key`, or None."""

@@ -7,6 +7,7 @@ import resource
 import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import numpy as np
@@ -234,6 +235,30 @@ def test_a_file_of_more_than_2_gb_is_refused_without_reading_it(tmp_path):
         file.truncate(3 << 30)
     with pytest.raises(FrontendError, match="larger than 2 GB"):
         from_onnx(path)
+
+
+@pytest.mark.parametrize("hindrance", ["none", "no preadv", "no threads", "it shrinks"])
+def test_weights_are_read_to_where_they_stay(tmp_path, monkeypatch, hindrance):
+    tensors = {f"w{i}": np.arange(2000, dtype="float32") * (i + 1) for i in range(5)}
+    nodes = [node("Add", f"{'x' if i == 0 else f'y{i - 1}'} w{i}", f"y{i}") for i in range(5)]
+    path = tmp_path / "model.onnx"
+    path.write_bytes(model(nodes, {"x": (F, [2000])}, ["y4"], tensors).SerializeToString())
+    if hindrance == "no preadv":
+        monkeypatch.delattr(os, "preadv")
+    elif hindrance == "no threads":
+
+        def none_left(thread):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", none_left)
+    elif hindrance == "it shrinks":
+        monkeypatch.setattr(os, "preadv", lambda *a: 0)
+        with pytest.raises(FrontendError, match="cannot be read: it shrank while it was read"):
+            from_onnx(path)
+        return
+    mod = from_onnx(path)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(run(mod, np.ones(2000, "float32")), 1 + 15 * tensors["w0"])
 
 
 def test_tensors_of_more_than_2_gb_beside_the_model_are_mapped(tmp_path):

@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from ...base import decided, declined, in_function
+from ...base import DataType, decided, declined, in_function
 from ...ir import FloatImm, IRModule, Op
 from ...runtime import array as as_array
+from ...runtime import empty
 from ..analysis.written import maybe_written_vars
 from ..derive import tensor_dims
 from ..expr import Binding, Call, Constant, Function, PrimValue, Var, VarBinding
@@ -292,19 +293,30 @@ class _Folding:
         value = array_of(first)
         if value is None:
             return None
-        new = value * factor
-        grown = new.ndim - value.ndim
-        if math.prod(new.shape[:grown]) == 1:
-            new = new.reshape(new.shape[grown:])
-        if new.size > max(value.size, _SHARED_BYTES):
+        shape = np.broadcast_shapes(value.shape, factor.shape)
+        grown = len(shape) - value.ndim
+        if math.prod(shape[:grown]) == 1:
+            shape = shape[grown:]
+            factor = factor.reshape(factor.shape[grown:])
+        if math.prod(shape) > max(value.size, _SHARED_BYTES):
             return None
-        least = _RANGE[str(first.struct_info.dtype)][0]
+        dtype = str(first.struct_info.dtype)
+        least, most = _RANGE[dtype]
+        scaled = empty(shape, dtype)
+        as_bits = DataType(dtype).is_bits
+        new = np.empty(shape) if as_bits else scaled.numpy()
+        # In double precision piece by piece, rounded once.
+        np.multiply(value, factor, new, dtype="float64", casting="same_kind")
+        if as_bits:
+            scaled.numpy()[...] = to_storage(new, dtype)
         magnitude = np.abs(new)
+        if new.size and not magnitude.max() <= most:
+            return None
         if new.size and magnitude.min() < least:
             lost = (magnitude < least) & (np.abs(value) >= least) & (factor != 0)
             if lost.any():
                 return None
-        return constant_like(first, new)
+        return Constant(scaled, span=first.span)
 
     def factor(self, place: Place, scale: Scale) -> tuple[Any, Scale]:
         """The constant at `place` as it was first, and what it is to be scaled by in all."""
