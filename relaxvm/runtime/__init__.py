@@ -48,6 +48,7 @@ from .compiled_frame import layout_plain as layout_plain
 from .compiled_state import ORIGIN_STEP as ORIGIN_STEP
 from .compiled_state import Described as Described
 from .constants import DimProgram as DimProgram
+from .cpu_budget import side_by_side as side_by_side
 from .cpu_budget import usable_cores as usable_cores
 from .device import Device as Device
 from .device import cpu as cpu

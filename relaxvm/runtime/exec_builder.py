@@ -38,6 +38,7 @@ from .bytecode import (
     to_bytes,
 )
 from .constants import as_constant, constant_key, integer
+from .cpu_budget import side_by_side
 from .debug_table import debug_table
 from .executable import Executable
 from .kernel import KernelSection
@@ -307,12 +308,17 @@ class ExecBuilder:
         return executable
 
     def _close_gaps(self) -> None:
-        """Copy constants that are views with gaps, one by one: a transposed weight goes when its
-        copy is there, if nobody else holds it.
+        """Copy constants that are views with gaps, as many at once as there are cores: a transposed
+        weight goes when its copy is there, if nobody else holds it.
         """
-        for key, index in [*self._constant_index.items()]:
-            value = self._constants[index]
-            if type(value) is NDArray and not value.array.flags.c_contiguous:
+
+        def has_gaps(value: object) -> bool:
+            return type(value) is NDArray and not value.array.flags.c_contiguous
+
+        def close(place: tuple[object, int]) -> None:
+            key, index = place
+            value: Any = self._constants[index]
+            if has_gaps(value):
                 array = aligned_copy(value.array)
                 array.flags.writeable = value.array.flags.writeable
                 value = wrap_unchecked(array, value.dtype, value.device)
@@ -320,6 +326,9 @@ class ExecBuilder:
                 del self._constant_index[key]
                 self._constants[index] = value
                 self._constant_index[constant_key(value)] = index
+
+        index = self._constant_index.items()
+        side_by_side(close, [(k, i) for k, i in index if has_gaps(self._constants[i])])
 
 
 def _code(words: list[int]) -> bytes:

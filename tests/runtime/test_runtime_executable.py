@@ -26,6 +26,7 @@ from relaxvm.runtime import (
     ShapeTuple,
     VirtualMachine,
     array,
+    cpu_budget,
     exec_builder,
     from_numpy,
     info_from_plain,
@@ -610,6 +611,7 @@ def test_constants_with_gaps_are_copied_one_by_one(monkeypatch):
         return copy(array)
 
     monkeypatch.setattr(exec_builder, "aligned_copy", seen)
+    monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 1)
     vm = VirtualMachine(b.get())
     assert left == [3, 2, 1]
     for k in range(3):

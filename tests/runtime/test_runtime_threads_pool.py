@@ -474,3 +474,24 @@ def test_two_python_threads_overlap_in_a_long_kernel():
     thread.join()
     # With the GIL held this thread would have got a turn at the start and at the end only.
     assert turns > 5
+
+
+@pytest.mark.parametrize("threads", [True, False])
+def test_work_side_by_side_is_all_done_and_its_errors_are_raised(monkeypatch, threads):
+    if not threads:
+
+        def none_left(thread):
+            raise RuntimeError("can't start new thread")
+
+        monkeypatch.setattr(threading.Thread, "start", none_left)
+    monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 3)
+    done = []
+    cpu_budget.side_by_side(done.append, iter(range(20)))
+    assert sorted(set(done)) == list(range(20))
+
+    def fails(item):
+        if item > 3:
+            raise OSError(item)
+
+    with pytest.raises(OSError, match="4"):
+        cpu_budget.side_by_side(fails, range(9))

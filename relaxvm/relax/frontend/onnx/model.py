@@ -12,13 +12,12 @@ import pathlib
 import stat
 import threading
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
 
 from ....base import DataType, DTypeError, FrontendError
-from ....runtime import NDArray, array, as_ndarray, empty, identity_of, usable_cores
+from ....runtime import NDArray, array, as_ndarray, empty, identity_of, side_by_side
 from ...op.meaning import to_storage
 from .wire import without_weights
 
@@ -245,13 +244,7 @@ def _read(path: pathlib.Path) -> tuple[bytes, dict[int, np.ndarray]]:
                     raise OSError(0, "it shrank while it was read")
                 view, begin = view[count:], begin + count
 
-        # Fresh memory is slow: the system clears its pages.
-        with ThreadPoolExecutor(usable_cores()) as pool:
-            try:
-                list(pool.map(fill, weights))
-            except RuntimeError:
-                # There can be no more threads.
-                list(map(fill, weights))
+        side_by_side(fill, weights)
         return data, weights
 
 
