@@ -9,7 +9,8 @@ ONNX operator says anything about shapes; what all elements are numbers of becom
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -296,6 +297,12 @@ def dims_of(x: Expr) -> tuple[PrimExpr, ...]:
     if not isinstance(info, TensorStructInfo) or info.dims is None:
         raise FrontendError(f"wanted a tensor of known rank, got {info}")
     return info.dims
+
+
+def has_dims(x: Expr, dims: Sequence[PrimExpr]) -> bool:
+    """Whether a tensor has these dimensions, as they are written."""
+    own = dims_of(x)
+    return len(own) == len(dims) and all(map(operator.is_, own, dims))
 
 
 def shape_expr(dims: Iterable[Any]) -> ShapeExpr:

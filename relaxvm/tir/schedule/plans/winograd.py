@@ -64,7 +64,8 @@ def with_fewer_products(
         return fn, {}
     for rv in blocks:
         view = View(sch, rv)
-        conv, plan = match_filter(view.block), _planned(view, cpu)
+        conv = match_filter(view.block)
+        plan = _planned(view, conv, cpu)
         if plan is None or isinstance(conv, str):
             continue
         places = [k for k in constants if fn.buffer_map.get(fn.params[k]) is conv.weight]
@@ -93,9 +94,9 @@ def _given(fn: PrimFunc, sch: Schedule, rv: Any, place: int) -> PrimFunc:
     return fn.replace(body=sch.state.realize(root).replace(block=rest), buffer_map=bindings)
 
 
-def _planned(view: View, cpu: CpuModel) -> Winograd | None:
+def _planned(view: View, conv: Filter | str, cpu: CpuModel) -> Winograd | None:
     """The plan for a convolution that is not written so yet; None where it does not pay."""
-    conv, lanes = match_filter(view.block), cpu.lanes(32)
+    lanes = cpu.lanes(32)
     if isinstance(conv, str) or lanes < _LEAST_LANES:
         return None
     channels, height, wide, depth, taps = conv.sizes
@@ -173,7 +174,9 @@ class Winograd(InTiles):
     @classmethod
     def fitting(cls, view: View, cpu: CpuModel) -> Winograd | None:
         approximate = PassContext.current().allows("approximate")
-        return cls.choose(view, cpu) or (_planned(view, cpu) if approximate else None)
+        return cls.choose(view, cpu) or (
+            _planned(view, match_filter(view.block), cpu) if approximate else None
+        )
 
     @classmethod
     def of(cls, s: _Shape, lanes: int, cpu: CpuModel) -> Winograd:

@@ -107,7 +107,9 @@ def match_filter(block: Block) -> Filter | str:
     if [*data.indices[:2], *(simplify(i) for i in data.indices[2:])] != reads:
         return "its window does not slide by one pixel, or its taps or channels are apart"
     if not is_const(extents[r], ROWS):
-        return f"its filter has {extents[r]} rows, and fewer products are known of {ROWS}"
+        rows: Any = extents[r]
+        rows = getattr(rows, "value", rows)  # printing it loads the printer of scripts
+        return f"its filter has {rows} rows, and fewer products are known of {ROWS}"
     if {str(b.dtype) for b in (data.buffer, weight.buffer, out)} != {"float32"}:
         return "its numbers are no float32"
     start = block.init.value if isinstance(block.init, BufferStore) else None

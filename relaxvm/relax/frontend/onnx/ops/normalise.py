@@ -6,7 +6,7 @@ from typing import Any
 
 from ....expr import const
 from ..registry import onnx, op
-from ..values import dims_of, dtype_of, product, shape_expr
+from ..values import dims_of, dtype_of, has_dims, product, shape_expr
 
 
 @onnx("BatchNormalization", ignores="spatial is_test")
@@ -55,11 +55,11 @@ def layer_norm(
     axes = tuple(range(axis % len(dims_of(x)), len(dims_of(x))))
     shape = shape_expr(dims_of(x)[axes[0] :])
     dtype = dtype_of(x)
-    if [str(d) for d in dims_of(scale)] != [str(d) for d in shape.values]:
+    if not has_dims(scale, shape.values):
         scale = op.broadcast_to(scale, shape)
     if bias is None:
         bias = op.zeros(shape, dtype)
-    elif [str(d) for d in dims_of(bias)] != [str(d) for d in shape.values]:
+    elif not has_dims(bias, shape.values):
         bias = op.broadcast_to(bias, shape)
     y = op.nn.layer_norm(x, scale, bias, axes, epsilon)
     if not (node.wants(1) or node.wants(2)):
@@ -74,7 +74,7 @@ def layer_norm(
 def rms_norm(node: Any, x: Any, scale: Any, *, axis: int, epsilon: float) -> Any:
     axes = tuple(range(axis % len(dims_of(x)), len(dims_of(x))))
     shape = shape_expr(dims_of(x)[axes[0] :])
-    if [str(d) for d in dims_of(scale)] != [str(d) for d in shape.values]:
+    if not has_dims(scale, shape.values):
         scale = op.broadcast_to(scale, shape)
     return op.nn.rms_norm(x, scale, axes, epsilon)
 
