@@ -26,8 +26,9 @@ _USUAL_LINES, _MOST_LINES = 20_000, 40_000
 _VECTORS_PER_SCALAR = 16
 # More than moving memory and finding the places for it.
 _COMPUTES = re.compile(r" = (?!load |getelementptr |phi |[\w ]+ i64 )")
-# What a loop of scalars would end in.
+# What is in a loop of scalars, and how often before it is one that is written out already.
 _SCALAR_STORE = re.compile(r"^  store (?!<|ptr )", re.M)
+_WRITTEN_OUT = 16
 # For kernels without such loops, written out to so many stores that unrolling gives no more.
 _VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
 # No passes at all.
@@ -157,9 +158,9 @@ def compile_text(
     recipes = _recipes(machine.opt_level, text.count("\n"))
     if _stores_vectors(text):
         recipes = list(dict.fromkeys(recipe._replace(slp=False) for recipe in recipes))
-    many = text.count("store <") >= _MANY_VECTORS
-    if many and machine.opt_level == 2 and not _SCALAR_STORE.search(text):
-        recipes = [_VECTORS, *recipes]
+        many = text.count("store <") >= _MANY_VECTORS
+        if many and machine.opt_level == 2 and not _has_loops_of_scalars(text):
+            recipes = [_VECTORS, *recipes]
     return _compiled(text, machine, recipes, wanted, straight, name)
 
 
@@ -189,6 +190,18 @@ def _stores_vectors(text: str) -> bool:
     computing = [b for b in text.split(":\n") if _COMPUTES.search(b)]
     scalars = max((b.count("  store ") - b.count("store <") for b in computing), default=0)
     return scalars * _VECTORS_PER_SCALAR <= vectors > 0
+
+
+def _has_loops_of_scalars(text: str) -> bool:
+    """Whether an innermost loop stores scalars alone, and few: LLVM may make it one of vectors."""
+    for part in text.split("\nloop")[1:]:
+        number = part[: part.index(":")]
+        body, back, _ = part.partition(f"label %loop{number},")
+        if back and "  store <" not in body and (
+            0 < len(_SCALAR_STORE.findall(body)) < _WRITTEN_OUT
+        ):
+            return True
+    return False
 
 
 def compile_glue(text: str, machine: Machine) -> bytes:

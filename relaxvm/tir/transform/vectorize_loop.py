@@ -9,6 +9,15 @@ are decided first. A statement that has no vector form (a condition that depends
 inner loop whose bounds do, an opaque call) runs as a serial loop of its own; the whole loop stays
 serial if its iterations may read what others write, if the extent is not a constant, or if the
 vectors would be too long.
+
+The attribute "tir.vector_bits" of a function says how wide its machine's vectors are. Then short
+serial loops that copy or compute with little, such as HoistIfThenElse leaves of padding, become
+whole vectors too. The last one overlaps the one before:
+
+    for i in range(30):                         for v in T.unroll(2):
+        B[i] = A[i] * 4.0           →               B[T.ramp(v * 14, 1, 16)] =
+                                                      A[T.ramp(v * 14, 1, 16)] *
+                                                      T.broadcast(4.0, 16)
 """
 
 from __future__ import annotations
@@ -30,9 +39,13 @@ from ...ir import (
     Call,
     Cast,
     CompareExpr,
+    FloatImm,
+    IntImm,
     Intrinsic,
     IRModule,
     Let,
+    Max,
+    Min,
     Mul,
     Not,
     Or,
@@ -76,6 +89,12 @@ from ..stmt import (
 from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
 
 MAX_VECTOR_LANES = 64
+# Longer loops of scalars stay some: LLVM writes several vectors of them out in one iteration.
+_MOST_ITERATIONS = 256
+# Vectors that are written out instead of being a loop of their own.
+_FEW_VECTORS = 4
+# Elements that vectors are picked from, at most this far apart.
+_MOST_STRIDE = 4
 
 register_config("tir.disable_vectorize", bool, False, "VectorizeLoop makes loops serial")
 register_config(
@@ -103,14 +122,25 @@ class _Vectorize(ScopedRewriter):
     def __init__(self, fn: PrimFunc, enable: bool, explicit: bool) -> None:
         super().__init__(fn)
         self.enable, self.explicit = enable, explicit
+        self.bits = int(fn.get_attr("tir.vector_bits", 0)) if enable and explicit else 0
+        # What may share memory with others.
+        self.shared = set() if fn.get_attr("tir.noalias") else {b.data for b in fn.buffer_map.values()}
 
     def on_for(self, stmt: For) -> Steps:
+        bits = self.bits
+        if stmt.annotations:
+            # They may be about the vectors inside.
+            self.bits = 0
         with self.loop_range(stmt):
             body = yield stmt.body
             if stmt.kind == ForKind.VECTORIZED and self.enable:
                 body = _decided(body, stmt, self.analyzer)
+        self.bits = bits
         if stmt.kind != ForKind.VECTORIZED:
-            return stmt.replace(body=body)
+            loop = stmt.replace(body=body)
+            if isinstance(body, BufferStore) and stmt.kind == ForKind.SERIAL and bits:
+                return self._in_vectors(loop, body)
+            return loop
         lanes = constant(stmt.extent)
         serial = stmt.replace(kind=ForKind.SERIAL, body=body)
         if not self.enable or lanes is None or lanes > MAX_VECTOR_LANES:
@@ -122,6 +152,54 @@ class _Vectorize(ScopedRewriter):
         if not self.explicit and lanes > 1:
             return stmt.replace(body=body)
         return _vectors(body, stmt, lanes, self.analyzer)
+
+
+    def _in_vectors(self, loop: For, store: BufferStore) -> Stmt:
+        """The loop as few vectors, if it computes the same when iterations are repeated."""
+        extent, var = loop.extent, loop.loop_var
+        bound = self.analyzer.const_int_bound(extent)
+        fewest, most = int(bound.min_value), int(bound.max_value)
+        if loop.annotations or not 1 <= most <= _MOST_ITERATIONS:
+            return loop
+        if most == 1:
+            once = substitute(store, {var: loop.min})
+            return once if fewest == 1 else IfThenElse(GT(extent, const(0, extent.dtype)), once)
+        if store.buffer.data in self.shared or not _is_simple(store, var):
+            return loop
+        kinds = {n.dtype for n in walk(store) if isinstance(n, BufferLoad)} | {store.buffer.dtype}
+        lanes = min(self.bits // max(d.bits for d in kinds), fewest)
+        if lanes < 2:
+            return loop
+        lanes = 1 << lanes.bit_length() - 1
+        number = -(-most // lanes)
+        vector, last = Var("v", var.dtype), cast(var.dtype, extent) - lanes
+        start: PrimExpr = binary(Min, vector * lanes, last)
+        if number > 1 and fewest == most and (most - lanes) % (number - 1) == 0:
+            start = vector * ((most - lanes) // (number - 1))
+        part = loop.replace(min=loop.min + start, extent=const(lanes, extent.dtype))
+        kind = ForKind.UNROLLED if number <= _FEW_VECTORS else ForKind.SERIAL
+        body = _vectors(store, part, lanes, self.analyzer)
+        return For(vector, const(0, var.dtype), const(number, extent.dtype), kind, body)
+
+
+def _is_simple(store: BufferStore, var: Var) -> bool:
+    """Whether a store fills a run of memory, with runs and sums and products of them."""
+    if len(store.indices) != 1 or stride(store.indices[0], var) != 1:
+        return False
+    todo = [store.value]
+    while todo:
+        n = todo.pop()
+        if isinstance(n, BufferLoad):
+            step = stride(n.indices[0], var) if len(n.indices) == 1 else None
+            if step is None or not 0 <= step <= _MOST_STRIDE or n.buffer.data is store.buffer.data:
+                return False
+        elif isinstance(n, (Add, Sub, Mul, Min, Max)):
+            todo += (n.a, n.b)
+        elif not isinstance(n, (IntImm, FloatImm)):
+            return False
+        if n.dtype.lanes != 1 or n.dtype.bits < 8:
+            return False
+    return True
 
 
 def _vectors(body: Stmt, loop: For, lanes: int, analyzer: Analyzer) -> Stmt:
