@@ -29,6 +29,8 @@ _COMPUTES = re.compile(r" = (?!load |getelementptr |phi |[\w ]+ i64 )")
 # What is in a loop of scalars, and how often before it is one that is written out already.
 _SCALAR_STORE = re.compile(r"^  store (?!<|ptr )", re.M)
 _WRITTEN_OUT = 16
+# What no loop has that LLVM makes vectors of: vectors, and calls of functions.
+_NOT_SCALARS = re.compile(r"  store <| = call i32 ")
 # For kernels without such loops, written out to so many stores that unrolling gives no more.
 _VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
 # No passes at all.
@@ -197,10 +199,9 @@ def _has_loops_of_scalars(text: str) -> bool:
     for part in text.split("\nloop")[1:]:
         number = part[: part.index(":")]
         body, back, _ = part.partition(f"label %loop{number},")
-        if back and "  store <" not in body and (
-            0 < len(_SCALAR_STORE.findall(body)) < _WRITTEN_OUT
-        ):
-            return True
+        if back and not _NOT_SCALARS.search(body):
+            if 0 < len(_SCALAR_STORE.findall(body)) < _WRITTEN_OUT:
+                return True
     return False
 
 
