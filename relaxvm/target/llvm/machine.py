@@ -162,7 +162,10 @@ def compile_text(
         recipes = list(dict.fromkeys(recipe._replace(slp=False) for recipe in recipes))
         many = text.count("store <") >= _MANY_VECTORS
         if many and machine.opt_level == 2 and not _has_loops_of_scalars(text):
-            recipes = [_VECTORS, *recipes]
+            # A border of scalars is that of rows that are padded: short, and read from places as
+            # many as there are rows, so that their addresses cost more than a loop's counter.
+            lsr = bool(_SCALAR_STORE.search(text))
+            recipes = [_VECTORS._replace(lsr=lsr), *recipes]
     return _compiled(text, machine, recipes, wanted, straight, name)
 
 
