@@ -33,6 +33,9 @@ _WRITTEN_OUT = 16
 _NOT_SCALARS = re.compile(r"  store <| = call i32 ")
 # For kernels without such loops, written out to so many stores that unrolling gives no more.
 _VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
+# With so many, the pixels of a tile are in rows that only the running kernel knows: their addresses
+# are too many for the registers if each is a sum of its own.
+_DIVISION, _MANY_DIVISIONS = re.compile(r" = [su](?:div|rem) "), 8
 # No passes at all.
 _PLAIN = Recipe(0, False, False, 0)
 
@@ -162,9 +165,7 @@ def compile_text(
         recipes = list(dict.fromkeys(recipe._replace(slp=False) for recipe in recipes))
         many = text.count("store <") >= _MANY_VECTORS
         if many and machine.opt_level == 2 and not _has_loops_of_scalars(text):
-            # A border of scalars is that of rows that are padded: short, and read from places as
-            # many as there are rows, so that their addresses cost more than a loop's counter.
-            lsr = bool(_SCALAR_STORE.search(text))
+            lsr = len(_DIVISION.findall(text)) >= _MANY_DIVISIONS
             recipes = [_VECTORS._replace(lsr=lsr), *recipes]
     return _compiled(text, machine, recipes, wanted, straight, name)
 

@@ -11,8 +11,9 @@ serial if its iterations may read what others write, if the extent is not a cons
 vectors would be too long.
 
 The attribute "tir.vector_bits" of a function says how wide its machine's vectors are. Then short
-serial loops that copy or compute with little, such as HoistIfThenElse leaves of padding, become
-whole vectors too. The last one overlaps the one before:
+loops that copy or compute with little become whole vectors, of which the last overlaps the one
+before: serial ones, such as HoistIfThenElse leaves of padding, and those marked for vectors that no
+register fits.
 
     for i in range(30):                         for v in T.unroll(2):
         B[i] = A[i] * 4.0           →               B[T.ramp(v * 14, 1, 16)] =
@@ -136,13 +137,16 @@ class _Vectorize(ScopedRewriter):
             if stmt.kind == ForKind.VECTORIZED and self.enable:
                 body = _decided(body, stmt, self.analyzer)
         self.bits = bits
+        loop, lanes = stmt.replace(body=body), constant(stmt.extent)
+        if bits and isinstance(body, BufferStore):
+            odd = stmt.kind == ForKind.VECTORIZED and lanes and lanes & lanes - 1
+            if odd or stmt.kind == ForKind.SERIAL:
+                whole = self._in_vectors(loop, body)
+                if whole is not loop:
+                    return whole
         if stmt.kind != ForKind.VECTORIZED:
-            loop = stmt.replace(body=body)
-            if isinstance(body, BufferStore) and stmt.kind == ForKind.SERIAL and bits:
-                return self._in_vectors(loop, body)
             return loop
-        lanes = constant(stmt.extent)
-        serial = stmt.replace(kind=ForKind.SERIAL, body=body)
+        serial = loop.replace(kind=ForKind.SERIAL)
         if not self.enable or lanes is None or lanes > MAX_VECTOR_LANES:
             return serial
         if lanes <= 0:
@@ -150,7 +154,7 @@ class _Vectorize(ScopedRewriter):
         if lanes > 1 and _depends_on_order(body, stmt.loop_var):
             return serial
         if not self.explicit and lanes > 1:
-            return stmt.replace(body=body)
+            return loop
         return _vectors(body, stmt, lanes, self.analyzer)
 
 
