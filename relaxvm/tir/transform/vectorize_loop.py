@@ -140,7 +140,7 @@ class _Vectorize(ScopedRewriter):
         loop, lanes = stmt.replace(body=body), constant(stmt.extent)
         if bits and isinstance(body, BufferStore):
             odd = stmt.kind == ForKind.VECTORIZED and lanes and lanes & lanes - 1
-            if odd or stmt.kind == ForKind.SERIAL:
+            if stmt.kind == ForKind.SERIAL or (odd and not _may_be_registers(body, stmt.loop_var)):
                 whole = self._in_vectors(loop, body)
                 if whole is not loop:
                     return whole
@@ -184,6 +184,18 @@ class _Vectorize(ScopedRewriter):
         kind = ForKind.UNROLLED if number <= _FEW_VECTORS else ForKind.SERIAL
         body = _vectors(store, part, lanes, self.analyzer)
         return For(vector, const(0, var.dtype), const(number, extent.dtype), kind, body)
+
+
+def _may_be_registers(store: BufferStore, var: Var) -> bool:
+    """Whether some of the memory is always the same, so that a value kept in it need not be there:
+    but vectors that overlap must.
+    """
+    accesses = (n for n in walk(store) if isinstance(n, (BufferLoad, BufferStore)))
+    return any(
+        all(v is var for v in walk(index) if isinstance(v, Var))
+        for n in accesses
+        for index in n.indices
+    )
 
 
 def _is_simple(store: BufferStore, var: Var) -> bool:
