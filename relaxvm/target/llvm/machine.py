@@ -24,8 +24,10 @@ _USUAL_LINES, _MOST_LINES = 20_000, 40_000
 # Of stores in a kernel: so many of vectors to each of a scalar in the basic block that has most of
 # these, and it is one of vectors.
 _VECTORS_PER_SCALAR = 16
-# More than moving memory and finding the places for it.
-_COMPUTES = re.compile(r" = (?!load |getelementptr |phi |[\w ]+ i64 )")
+# More than moving memory and finding the places for it, or than calling a parallel loop.
+_COMPUTES = re.compile(
+    r" = (?!load |getelementptr |phi |[\w ]+ i64 |call i32 @relaxvm|icmp eq i32 )"
+)
 # What is in a loop of scalars, and how often before it is one that is written out already.
 _SCALAR_STORE = re.compile(r"^  store (?!<|ptr )", re.M)
 _WRITTEN_OUT = 16

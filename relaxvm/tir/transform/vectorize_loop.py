@@ -12,8 +12,8 @@ vectors would be too long.
 
 The attribute "tir.vector_bits" of a function says how wide its machine's vectors are. Then short
 loops that copy or compute with little become whole vectors, of which the last overlaps the one
-before: serial ones, such as HoistIfThenElse leaves of padding, and those marked for vectors that no
-register fits.
+before: serial ones, such as HoistIfThenElse leaves of padding, and those of results marked for
+vectors that no register fits.
 
     for i in range(30):                         for v in T.unroll(2):
         B[i] = A[i] * 4.0           →               B[T.ramp(v * 14, 1, 16)] =
@@ -124,8 +124,9 @@ class _Vectorize(ScopedRewriter):
         super().__init__(fn)
         self.enable, self.explicit = enable, explicit
         self.bits = int(fn.get_attr("tir.vector_bits", 0)) if enable and explicit else 0
+        self.outside = {buffer.data for buffer in fn.buffer_map.values()}
         # What may share memory with others.
-        self.shared = set() if fn.get_attr("tir.noalias") else {b.data for b in fn.buffer_map.values()}
+        self.shared = set() if fn.get_attr("tir.noalias") else self.outside
 
     def on_for(self, stmt: For) -> Steps:
         bits = self.bits
@@ -140,7 +141,7 @@ class _Vectorize(ScopedRewriter):
         loop, lanes = stmt.replace(body=body), constant(stmt.extent)
         if bits and isinstance(body, BufferStore):
             odd = stmt.kind == ForKind.VECTORIZED and lanes and lanes & lanes - 1
-            if stmt.kind == ForKind.SERIAL or (odd and not _may_be_registers(body, stmt.loop_var)):
+            if stmt.kind == ForKind.SERIAL or (odd and self._is_result(body, stmt.loop_var)):
                 whole = self._in_vectors(loop, body)
                 if whole is not loop:
                     return whole
@@ -157,6 +158,16 @@ class _Vectorize(ScopedRewriter):
             return loop
         return _vectors(body, stmt, lanes, self.analyzer)
 
+
+    def _is_result(self, store: BufferStore, var: Var) -> bool:
+        """Whether a store is of what is not read again soon, nor from memory that is always the
+        same: values may stay in registers instead, but for vectors that overlap.
+        """
+        return store.buffer.data in self.outside and not any(
+            all(v is var for index in n.indices for v in walk(index) if isinstance(v, Var))
+            for n in walk(store.value)
+            if isinstance(n, BufferLoad)
+        )
 
     def _in_vectors(self, loop: For, store: BufferStore) -> Stmt:
         """The loop as few vectors, if it computes the same when iterations are repeated."""
@@ -184,18 +195,6 @@ class _Vectorize(ScopedRewriter):
         kind = ForKind.UNROLLED if number <= _FEW_VECTORS else ForKind.SERIAL
         body = _vectors(store, part, lanes, self.analyzer)
         return For(vector, const(0, var.dtype), const(number, extent.dtype), kind, body)
-
-
-def _may_be_registers(store: BufferStore, var: Var) -> bool:
-    """Whether some of the memory is always the same, so that a value kept in it need not be there:
-    but vectors that overlap must.
-    """
-    accesses = (n for n in walk(store) if isinstance(n, (BufferLoad, BufferStore)))
-    return any(
-        all(v is var for v in walk(index) if isinstance(v, Var))
-        for n in accesses
-        for index in n.indices
-    )
 
 
 def _is_simple(store: BufferStore, var: Var) -> bool:
