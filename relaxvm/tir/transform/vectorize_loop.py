@@ -92,8 +92,8 @@ from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
 MAX_VECTOR_LANES = 64
 # Longer loops of scalars stay some: LLVM writes several vectors of them out in one iteration.
 _MOST_ITERATIONS = 256
-# Vectors that are written out instead of being a loop of their own.
-_FEW_VECTORS = 4
+# Of vectors that are written out instead of being a loop of their own.
+_MOST_NODES = 200
 # Elements that vectors are picked from, at most this far apart.
 _MOST_STRIDE = 4
 
@@ -192,8 +192,9 @@ class _Vectorize(ScopedRewriter):
         if number > 1 and fewest == most and (most - lanes) % (number - 1) == 0:
             start = vector * ((most - lanes) // (number - 1))
         part = loop.replace(min=loop.min + start, extent=const(lanes, extent.dtype))
-        kind = ForKind.UNROLLED if number <= _FEW_VECTORS else ForKind.SERIAL
         body = _vectors(store, part, lanes, self.analyzer)
+        few = number * sum(1 for _ in walk(body)) <= _MOST_NODES
+        kind = ForKind.UNROLLED if few else ForKind.SERIAL
         return For(vector, const(0, var.dtype), const(number, extent.dtype), kind, body)
 
 
