@@ -37,8 +37,8 @@ _NOT_SCALARS = re.compile(r"  store <| = call i32 ")
 _VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
 # Where strength reduction pays: with so many divisions, the pixels of a tile are in rows that only
 # the running kernel knows, and their addresses are too many for the registers if each is a sum of
-# its own. A loop of few iterations begins often, if it is too long to be written out and not so long
-# that it does not matter.
+# its own. A loop of few iterations begins often, if it is too long to be written out and not so
+# long that it does not matter.
 _DIVISION, _MANY_DIVISIONS = re.compile(r" = [su](?:div|rem) "), 8
 _FEW_ITERATIONS, _SOME_LINES = re.compile(r"icmp ne i64 \S+ [4-8]\n.*\Z"), range(64, 512)
 # No passes at all.

@@ -60,6 +60,7 @@ from ...ir import (
     cast,
     children,
     const,
+    descend,
     post_order,
     substitute,
     walk,
@@ -125,8 +126,12 @@ class _Vectorize(ScopedRewriter):
         self.enable, self.explicit = enable, explicit
         self.bits = int(fn.get_attr("tir.vector_bits", 0)) if enable and explicit else 0
         self.outside = {buffer.data for buffer in fn.buffer_map.values()}
-        # What may share memory with others.
-        self.shared = set() if fn.get_attr("tir.noalias") else self.outside
+        # What shares no memory with what it is computed of.
+        self.alone = set(self.outside) if fn.get_attr("tir.noalias") else set()
+
+    def on_allocate(self, stmt: Allocate) -> Steps:
+        self.alone.add(stmt.buffer_var)
+        return (yield from super().on_allocate(stmt))
 
     def on_for(self, stmt: For) -> Steps:
         bits = self.bits
@@ -158,7 +163,6 @@ class _Vectorize(ScopedRewriter):
             return loop
         return _vectors(body, stmt, lanes, self.analyzer)
 
-
     def _is_result(self, store: BufferStore, var: Var) -> bool:
         """Whether a store is of what is not read again soon, nor from memory that is always the
         same: values may stay in registers instead, but for vectors that overlap.
@@ -179,7 +183,7 @@ class _Vectorize(ScopedRewriter):
         if most == 1:
             once = substitute(store, {var: loop.min})
             return once if fewest == 1 else IfThenElse(GT(extent, const(0, extent.dtype)), once)
-        if store.buffer.data in self.shared or not _is_simple(store, var):
+        if store.buffer.data not in self.alone or not _is_simple(store, var):
             return loop
         kinds = {n.dtype for n in walk(store) if isinstance(n, BufferLoad)} | {store.buffer.dtype}
         lanes = min(self.bits // max(d.bits for d in kinds), fewest)
@@ -194,6 +198,9 @@ class _Vectorize(ScopedRewriter):
         part = loop.replace(min=loop.min + start, extent=const(lanes, extent.dtype))
         body = _vectors(store, part, lanes, self.analyzer)
         few = number * sum(1 for _ in walk(body)) <= _MOST_NODES
+        if not few and store.buffer.data in self.outside:
+            # Much work for LLVM to write out itself, rather than a step before it.
+            return loop
         kind = ForKind.UNROLLED if few else ForKind.SERIAL
         return For(vector, const(0, var.dtype), const(number, extent.dtype), kind, body)
 
@@ -202,20 +209,20 @@ def _is_simple(store: BufferStore, var: Var) -> bool:
     """Whether a store fills a run of memory, with runs and sums and products of them."""
     if len(store.indices) != 1 or stride(store.indices[0], var) != 1:
         return False
-    todo = [store.value]
-    while todo:
-        n = todo.pop()
-        if isinstance(n, BufferLoad):
-            step = stride(n.indices[0], var) if len(n.indices) == 1 else None
-            if step is None or not 0 <= step <= _MOST_STRIDE or n.buffer.data is store.buffer.data:
-                return False
-        elif isinstance(n, (Add, Sub, Mul, Min, Max)):
-            todo += (n.a, n.b)
-        elif not isinstance(n, (IntImm, FloatImm)):
-            return False
+
+    def parts(n: PrimExpr) -> tuple[PrimExpr, ...]:
+        return (n.a, n.b) if isinstance(n, (Add, Sub, Mul, Min, Max)) else ()
+
+    def fits(n: PrimExpr) -> bool:
         if n.dtype.lanes != 1 or n.dtype.bits < 8:
             return False
-    return True
+        if not isinstance(n, BufferLoad):
+            return bool(parts(n)) or isinstance(n, (IntImm, FloatImm))
+        step = stride(n.indices[0], var) if len(n.indices) == 1 else None
+        near = step is not None and 0 <= step <= _MOST_STRIDE
+        return near and n.buffer.data is not store.buffer.data
+
+    return all(fits(n) for n in descend(store.value, parts))
 
 
 def _vectors(body: Stmt, loop: For, lanes: int, analyzer: Analyzer) -> Stmt:
