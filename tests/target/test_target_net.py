@@ -385,6 +385,48 @@ def test_only_kernels_of_vectors_that_are_written_out_leave_loops_to_nobody(
     np.testing.assert_allclose(got, want, rtol=1e-5)
 
 
+def a_loop(body, iterations=100, name="loop3"):
+    return (
+        f"start:\n  br label %{name}\n{name}:\n{body}"
+        f"  %v9 = icmp ne i64 %v8, {iterations}\n  br i1 %v9, label %{name}, label %end4\nend4:\n"
+    )
+
+
+STORE = "  store float %v1, ptr %v2, align 4\n"
+VECTOR = "  store <4 x float> %v3, ptr %v4, align 4\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "scalars"),
+    [
+        (a_loop(STORE), True),
+        (a_loop(STORE * 49), False),  # written out already
+        (a_loop(VECTOR + STORE), False),  # a border of rows
+        (STORE + a_loop(VECTOR), False),
+        (a_loop(STORE + a_loop(VECTOR, name="loop5")), False),
+        (a_loop(VECTOR + a_loop(STORE, name="loop5")), True),
+        (a_loop("  store i64 %v1, ptr %v2, align 8\n  %v5 = call i32 @f(i64 7)\n"), False),
+    ],
+)
+def test_a_loop_of_scalars_is_an_innermost_one_that_llvm_may_make_vectors_of(text, scalars):
+    assert machine._has_loops_of_scalars(text) is scalars
+
+
+@pytest.mark.parametrize(
+    ("text", "reduced"),
+    [
+        (a_loop(VECTOR * 100), False),
+        (a_loop(VECTOR * 100, 7), True),
+        (a_loop(VECTOR * 10, 7), False),
+        (a_loop(VECTOR * 1000, 7), False),
+        ("  %v1 = sdiv i64 %v2, 7\n  %v3 = srem i64 %v2, 7\n" * 4, True),
+        ("  %v1 = sdiv i64 %v2, 7\n" * 4, False),
+    ],
+)
+def test_strength_is_reduced_where_addresses_or_beginnings_are_many(text, reduced):
+    assert machine._gains_by_strength_reduction(text) is reduced
+
+
 # -- processes of every kind -----------------------------------------------------------------------
 
 PROGRAM = """
