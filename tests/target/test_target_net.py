@@ -16,7 +16,7 @@ import warnings
 
 import numpy as np
 import pytest
-from test_target_units import many, run
+from test_target_units import many, run, scaled
 
 import relaxvm
 from relaxvm import relax, te, tir
@@ -63,6 +63,11 @@ def faulty(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(net, "_here", False)
     yield use
     net._end()
+
+
+def a_long_loop():
+    """Of which LLVM makes vectors."""
+    return IRModule({"scale0": scaled(0.0, size=1024)})
 
 
 def maxima():
@@ -183,7 +188,7 @@ def test_a_chain_of_maxima_uses_each_value_once():
 def test_a_kernel_that_llvm_dies_of_is_compiled_with_fewer_passes(faulty, fault, tried, instead):
     faulty("sys.stderr.write('Node is not in map!'); sys.stderr.flush()\n    " + fault)
     with pytest.warns(RuntimeWarning) as caught:
-        section = compile_kernels(many(1)).section
+        section = compile_kernels(a_long_loop()).section
     (message,) = (str(w.message) for w in caught)
     assert message.startswith("scale0: LLVM failed")
     assert tried in message
@@ -193,7 +198,7 @@ def test_a_kernel_that_llvm_dies_of_is_compiled_with_fewer_passes(faulty, fault,
     assert "; kernel scale0\n; machine " in text
     assert "; Node is not in map!" in text
     assert "define hidden i32 @relaxvm_inner_scale" in text
-    run(section, "scale0", 0)
+    run(section, "scale0", 0, 1024)
 
 
 def test_a_kernel_that_llvm_dies_of_whatever_it_does_is_an_error(faulty):
@@ -211,8 +216,8 @@ def test_a_kernel_that_keeps_llvm_busy_is_compiled_with_fewer_passes(faulty):
         PassContext(config={"target.llvm_seconds": 0.3}),
         pytest.warns(RuntimeWarning, match=r"level 2 it took more than 0\.3 s.*unrolling instead"),
     ):
-        section = compile_kernels(many(1)).section
-    run(section, "scale0", 0)
+        section = compile_kernels(a_long_loop()).section
+    run(section, "scale0", 0, 1024)
 
 
 def test_a_kernel_that_never_ends_is_an_error_that_names_the_limit(faulty):
@@ -344,7 +349,7 @@ def test_where_no_folder_can_be_written_the_warning_says_so(faulty, monkeypatch,
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(nowhere / "cache"))
     monkeypatch.setattr(net.tempfile, "gettempdir", lambda: str(nowhere))
     with pytest.warns(RuntimeWarning, match="no folder"):
-        run(compile_kernels(many(1)).section, "scale0", 0)
+        run(compile_kernels(a_long_loop()).section, "scale0", 0, 1024)
 
 
 # -- what is spared --------------------------------------------------------------------------------

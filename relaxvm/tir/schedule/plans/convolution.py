@@ -273,7 +273,8 @@ class _Convolve(Work):
         if ragged:
             sch.reverse_compute_at(write, oo)
             self.finish_copy(write, oo, sizes.known, after)
-            self._write_rows_out(after or write, oo)
+            if sizes.known:
+                self._write_rows_out(after or write, oo)
             sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, wo)
         self.sum_in_tile(reduce[0], 4)
