@@ -16,7 +16,8 @@ import warnings
 
 import numpy as np
 import pytest
-from test_target_units import many, run, scaled
+from test_target_units import many, run
+from test_target_units import scaled as scaled_by
 
 import relaxvm
 from relaxvm import relax, te, tir
@@ -67,7 +68,7 @@ def faulty(cache, tmp_path, monkeypatch):
 
 def a_long_loop():
     """Of which LLVM makes vectors."""
-    return IRModule({"scale0": scaled(0.0, size=1024)})
+    return IRModule({"scale0": scaled_by(0.0, size=1024)})
 
 
 def maxima():
