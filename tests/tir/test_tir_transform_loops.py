@@ -12,6 +12,7 @@ from relaxvm.base import PassError, TIRError
 from relaxvm.ir import IRModule, PassContext, Ramp, walk
 from relaxvm.tir import BufferStore, For, ForKind, SeqStmt, interpret
 from relaxvm.tir.transform import (
+    SCALAR_WORK,
     Apply,
     BindTarget,
     ConvertForLoopsToSerial,
@@ -226,6 +227,17 @@ def main(A: T.Buffer((80,), "float32"), B: T.Buffer((2, 41), "float32")):
     interpret(fn, a, want)
     interpret(done, a, got)
     assert (got == want).all()
+
+
+def test_a_parallel_loop_remembers_how_many_scalars_it_stored():
+    _, done = in_vectors("""
+def main(A: T.Buffer((8, 58), "float32"), B: T.Buffer((8, 3, 58), "float32")):
+    for i in T.parallel(8):
+        for k, j in T.grid(3, 58):
+            B[i, k, j] = A[i, j]
+""")
+    (loop,) = (n for n in walk(done) if isinstance(n, For) and n.kind == ForKind.PARALLEL)
+    assert int(loop.annotations[SCALAR_WORK]) == 3 * 58
 
 
 def test_results_in_odd_vectors_are_written_in_whole_ones():

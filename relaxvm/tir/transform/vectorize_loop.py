@@ -91,6 +91,9 @@ from ..stmt import (
 from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
 
 MAX_VECTOR_LANES = 64
+# The annotation of a parallel loop for how many scalars it stored before: copies wait for memory,
+# and take longer than their few vectors say.
+SCALAR_WORK = "tir.scalar_work"
 # Longer loops of scalars stay some: LLVM writes several vectors of them out in one iteration.
 _MOST_ITERATIONS = 256
 # Of vectors that are written out instead of being a loop of their own.
@@ -126,6 +129,8 @@ class _Vectorize(ScopedRewriter):
         self.enable, self.explicit = enable, explicit
         self.bits = int(fn.get_attr("tir.vector_bits", 0)) if enable and explicit else 0
         self.outside = {buffer.data for buffer in fn.buffer_map.values()}
+        # How many scalars the loop at hand stored before.
+        self.scalars = 0
         # What shares no memory with what it is computed of.
         self.alone = set(self.outside) if fn.get_attr("tir.noalias") else set()
 
@@ -134,7 +139,8 @@ class _Vectorize(ScopedRewriter):
         return (yield from super().on_allocate(stmt))
 
     def on_for(self, stmt: For) -> Steps:
-        bits = self.bits
+        bits, outside = self.bits, self.scalars
+        self.scalars = 0
         if stmt.annotations:
             # They may be about the vectors inside.
             self.bits = 0
@@ -144,11 +150,16 @@ class _Vectorize(ScopedRewriter):
                 body = _decided(body, stmt, self.analyzer)
         self.bits = bits
         loop, lanes = stmt.replace(body=body), constant(stmt.extent)
+        if self.scalars and stmt.kind == ForKind.PARALLEL:
+            more = {SCALAR_WORK: const(self.scalars, "int64")}
+            loop = loop.replace(annotations=loop.annotations.with_(more))
+        self.scalars = outside + self.scalars * (lanes or 1)
         if bits and isinstance(body, BufferStore):
             odd = stmt.kind == ForKind.VECTORIZED and lanes and lanes & lanes - 1
             if stmt.kind == ForKind.SERIAL or (odd and self._is_result(body, stmt.loop_var)):
                 whole = self._in_vectors(loop, body)
                 if whole is not loop:
+                    self.scalars += lanes or 1
                     return whole
         if stmt.kind != ForKind.VECTORIZED:
             return loop
