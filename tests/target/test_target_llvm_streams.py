@@ -92,8 +92,8 @@ def test_vectors_that_may_not_be_aligned_are_stored_as_ever():
 
 
 def test_loops_without_vectors_stay_as_they_are():
-    a = te.placeholder((64,), "float32", name="A")
-    out = te.compute((64,), lambda i: a(i) + 1.0, "out")
+    a = te.placeholder((1024,), "float32", name="A")
+    out = te.compute((1024,), lambda i: a(i) + 1.0, "out")
     sch = tir.Schedule(te.create_prim_func([a, out]))
     (loop,) = sch.get_loops(sch.get_block("out"))
     plain = generate_llvm(sch.mod, X86)

@@ -17,6 +17,7 @@ import warnings
 import numpy as np
 import pytest
 from test_target_units import many, run
+from test_target_units import scaled as scaled_by
 
 import relaxvm
 from relaxvm import relax, te, tir
@@ -63,6 +64,11 @@ def faulty(cache, tmp_path, monkeypatch):
     monkeypatch.setattr(net, "_here", False)
     yield use
     net._end()
+
+
+def a_long_loop():
+    """Of which LLVM makes vectors."""
+    return IRModule({"scale0": scaled_by(0.0, size=1024)})
 
 
 def maxima():
@@ -183,7 +189,7 @@ def test_a_chain_of_maxima_uses_each_value_once():
 def test_a_kernel_that_llvm_dies_of_is_compiled_with_fewer_passes(faulty, fault, tried, instead):
     faulty("sys.stderr.write('Node is not in map!'); sys.stderr.flush()\n    " + fault)
     with pytest.warns(RuntimeWarning) as caught:
-        section = compile_kernels(many(1)).section
+        section = compile_kernels(a_long_loop()).section
     (message,) = (str(w.message) for w in caught)
     assert message.startswith("scale0: LLVM failed")
     assert tried in message
@@ -193,7 +199,7 @@ def test_a_kernel_that_llvm_dies_of_is_compiled_with_fewer_passes(faulty, fault,
     assert "; kernel scale0\n; machine " in text
     assert "; Node is not in map!" in text
     assert "define hidden i32 @relaxvm_inner_scale" in text
-    run(section, "scale0", 0)
+    run(section, "scale0", 0, 1024)
 
 
 def test_a_kernel_that_llvm_dies_of_whatever_it_does_is_an_error(faulty):
@@ -211,8 +217,8 @@ def test_a_kernel_that_keeps_llvm_busy_is_compiled_with_fewer_passes(faulty):
         PassContext(config={"target.llvm_seconds": 0.3}),
         pytest.warns(RuntimeWarning, match=r"level 2 it took more than 0\.3 s.*unrolling instead"),
     ):
-        section = compile_kernels(many(1)).section
-    run(section, "scale0", 0)
+        section = compile_kernels(a_long_loop()).section
+    run(section, "scale0", 0, 1024)
 
 
 def test_a_kernel_that_never_ends_is_an_error_that_names_the_limit(faulty):
@@ -344,7 +350,7 @@ def test_where_no_folder_can_be_written_the_warning_says_so(faulty, monkeypatch,
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(nowhere / "cache"))
     monkeypatch.setattr(net.tempfile, "gettempdir", lambda: str(nowhere))
     with pytest.warns(RuntimeWarning, match="no folder"):
-        run(compile_kernels(many(1)).section, "scale0", 0)
+        run(compile_kernels(a_long_loop()).section, "scale0", 0, 1024)
 
 
 # -- what is spared --------------------------------------------------------------------------------
@@ -383,6 +389,48 @@ def test_only_kernels_of_vectors_that_are_written_out_leave_loops_to_nobody(
     Module(section)["main"](*arrays, got)
     want = arrays[0] @ arrays[1] if spared else arrays[0] * 2
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def a_loop(body, iterations=100, name="loop3"):
+    return (
+        f"start:\n  br label %{name}\n{name}:\n{body}"
+        f"  %v9 = icmp ne i64 %v8, {iterations}\n  br i1 %v9, label %{name}, label %end4\nend4:\n"
+    )
+
+
+STORE = "  store float %v1, ptr %v2, align 4\n"
+VECTOR = "  store <4 x float> %v3, ptr %v4, align 4\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "scalars"),
+    [
+        (a_loop(STORE), True),
+        (a_loop(STORE * 49), False),  # written out already
+        (a_loop(VECTOR + STORE), False),  # a border of rows
+        (STORE + a_loop(VECTOR), False),
+        (a_loop(STORE + a_loop(VECTOR, name="loop5")), False),
+        (a_loop(VECTOR + a_loop(STORE, name="loop5")), True),
+        (a_loop("  store i64 %v1, ptr %v2, align 8\n  %v5 = call i32 @f(i64 7)\n"), False),
+    ],
+)
+def test_a_loop_of_scalars_is_an_innermost_one_that_llvm_may_make_vectors_of(text, scalars):
+    assert machine._has_loops_of_scalars(text) is scalars
+
+
+@pytest.mark.parametrize(
+    ("text", "reduced"),
+    [
+        (a_loop(VECTOR * 100), False),
+        (a_loop(VECTOR * 100, 7), True),
+        (a_loop(VECTOR * 10, 7), False),
+        (a_loop(VECTOR * 1000, 7), False),
+        ("  %v1 = sdiv i64 %v2, 7\n  %v3 = srem i64 %v2, 7\n" * 4, True),
+        ("  %v1 = sdiv i64 %v2, 7\n" * 4, False),
+    ],
+)
+def test_strength_is_reduced_where_addresses_or_beginnings_are_many(text, reduced):
+    assert machine._gains_by_strength_reduction(text) is reduced
 
 
 # -- processes of every kind -----------------------------------------------------------------------

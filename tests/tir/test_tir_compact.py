@@ -308,3 +308,31 @@ def main(P: T.Buffer((9,), "int32"), A: T.Buffer((20,), "float32"), B: T.Buffer(
     with PassContext(instruments=[check]):
         lower_module(IRModule({"main": fn}))
     assert "CompactBufferAllocation" in check.checked
+
+
+def test_a_bound_of_whole_vectors_is_one_of_their_elements():
+    """The last tile has fewer vectors: what is not written there is behind the end."""
+    fn = parse("""
+def main(A: T.Buffer((4, 52), "float32"), B: T.Buffer((4, 52), "float32")):
+    W = T.alloc_buffer((4, 52), "float32", scope="local")
+    for i, t in T.grid(4, 7):
+        for v, l in T.grid(2, 4):
+            with T.block("W"):
+                vi = T.axis.spatial(4, i)
+                vj = T.axis.spatial(52, (t * 2 + v) * 4 + l)
+                T.where(t * 2 + v < 13)
+                W[vi, vj] = A[vi, vj] * A[vi, vj]
+        for v, l in T.grid(2, 4):
+            with T.block("B"):
+                vi = T.axis.spatial(4, i)
+                vj = T.axis.spatial(52, t * 8 + (v * 4 + l))
+                T.where(t * 8 + (v * 4 + l) < 52)
+                B[vi, vj] = W[vi, vj] + T.float32(1)
+""")
+    lowered = lower_module(IRModule({"main": fn}))["main"]
+    (made,) = (n for n in walk(lowered) if type(n) is Allocate)
+    assert [e.value for e in made.extents] == [8]
+    a = np.random.default_rng(0).random((4, 52), dtype="float32")
+    out = np.zeros_like(a)
+    tvm.build(fn, target="llvm")["main"](a, out)
+    np.testing.assert_allclose(out, a * a + 1, rtol=1e-6)

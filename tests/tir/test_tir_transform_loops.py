@@ -12,6 +12,7 @@ from relaxvm.base import PassError, TIRError
 from relaxvm.ir import IRModule, PassContext, Ramp, walk
 from relaxvm.tir import BufferStore, For, ForKind, SeqStmt, interpret
 from relaxvm.tir.transform import (
+    SCALAR_WORK,
     Apply,
     BindTarget,
     ConvertForLoopsToSerial,
@@ -150,6 +151,110 @@ def main(A: T.Buffer((9,), "float32"), B: T.Buffer((8,), "float32")):
     interpret(parse(text), want, start[:8].copy())
     interpret(fn, got, start[:8].copy())
     assert (got == want).all()
+
+
+def in_vectors(text, bits=512, noalias=True):
+    """A function, and what it is after all of lowering for a machine with vectors of `bits`."""
+    fn = parse(text).with_attr({"tir.vector_bits": bits, "tir.noalias": noalias})
+    return fn, lower_module(IRModule({"main": fn}))["main"]
+
+
+@pytest.mark.parametrize("bits", [128, 512])
+@pytest.mark.parametrize("width", [1, 2, 3, 7, 14, 30, 58, 64, 130, 250])
+def test_short_loops_become_whole_vectors_of_which_the_last_overlaps(width, bits):
+    """A padded row: its border, and the rows above and below that are all border."""
+    inside = f"i >= 1 and i < 3 and j >= 1 and j < {width + 1}"
+    fn, done = in_vectors(
+        f"""
+def main(A: T.Buffer((2, {width}), "float32"), B: T.Buffer((4, {width + 3}), "float32")):
+    W = T.alloc_buffer((4, {width + 3}), "float32")
+    for i in range(4):
+        for j in range({width + 3}):
+            W[i, j] = T.if_then_else({inside}, A[i - 1, j - 1], T.float32(0))
+    for i in range(4):
+        for j in range({width + 3}):
+            B[i, j] = W[i, j]
+""",
+        bits,
+    )
+    lanes = {n.lanes for n in walk(done) if isinstance(n, Ramp)}
+    assert lanes <= {2, 4, 8, 16}
+    assert max(lanes) * 32 <= bits
+    a = np.random.default_rng(0).random((2, width), "float32")
+    want, got = (np.full((4, width + 3), 7, "float32") for _ in range(2))
+    interpret(fn, a, want)
+    interpret(done, a, got)
+    assert (got == want).all()
+    assert (got[1:3, 1 : width + 1] == a).all()
+
+
+@pytest.mark.parametrize(
+    ("body", "noalias"),
+    [
+        ("B[i] = A[i]", False),  # may be the same memory, and the second time another value
+        ("B[i] = B[i] + A[i]", True),
+        ("B[i] = A[i * 5]", True),
+        ("B[i * 2] = A[i]", True),
+        ("B[i] = T.exp(A[i])", True),
+    ],
+)
+def test_loops_that_repeat_no_iteration_stay(body, noalias):
+    _, done = in_vectors(
+        f"""
+def main(A: T.Buffer((150,), "float32"), B: T.Buffer((60,), "float32")):
+    for i in range(30):
+        {body}
+""",
+        noalias=noalias,
+    )
+    assert kinds(done) == [ForKind.SERIAL]
+    assert not any(isinstance(n, Ramp) for n in walk(done))
+
+
+def test_loops_of_nearly_as_many_iterations_become_vectors_too():
+    """Columns by phases: one of them has a zero more in front, the other one behind."""
+    fn, done = in_vectors("""
+def main(A: T.Buffer((80,), "float32"), B: T.Buffer((2, 41), "float32")):
+    for p in range(2):
+        for j in range(41):
+            B[p, j] = T.if_then_else(
+                j * 2 + p >= 1 and j * 2 + p < 81, A[j * 2 + p - 1], T.float32(0)
+            )
+""")
+    assert kinds(done) == [ForKind.SERIAL]
+    a = np.random.default_rng(0).random(80, "float32")
+    want, got = (np.full((2, 41), 7, "float32") for _ in range(2))
+    interpret(fn, a, want)
+    interpret(done, a, got)
+    assert (got == want).all()
+
+
+def test_a_parallel_loop_remembers_how_many_scalars_it_stored():
+    _, done = in_vectors("""
+def main(A: T.Buffer((8, 58), "float32"), B: T.Buffer((8, 3, 58), "float32")):
+    for i in T.parallel(8):
+        for k, j in T.grid(3, 58):
+            B[i, k, j] = A[i, j]
+""")
+    (loop,) = (n for n in walk(done) if isinstance(n, For) and n.kind == ForKind.PARALLEL)
+    assert int(loop.annotations[SCALAR_WORK]) == 3 * 58
+
+
+def test_results_in_odd_vectors_are_written_in_whole_ones():
+    _, done = in_vectors(
+        """
+def main(A: T.Buffer((3, 16), "float32"), B: T.Buffer((3, 14), "float32")):
+    for i in range(3):
+        for j in T.vectorized(14):
+            B[i, j] = T.max(A[i, j], T.float32(0))
+""",
+        256,
+    )
+    assert {n.lanes for n in walk(done) if isinstance(n, Ramp)} == {8}
+    a = np.random.default_rng(0).normal(size=(3, 16)).astype("float32")
+    got = np.zeros((3, 14), "float32")
+    interpret(done, a, got)
+    assert (got == np.maximum(a[:, :14], 0)).all()
 
 
 def test_statements_without_vector_form_run_lane_by_lane():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,23 @@ _USUAL_LINES, _MOST_LINES = 20_000, 40_000
 # Of stores in a kernel: so many of vectors to each of a scalar in the basic block that has most of
 # these, and it is one of vectors.
 _VECTORS_PER_SCALAR = 16
-# More than moving memory and finding the places for it.
-_COMPUTES = re.compile(r" = (?!load |getelementptr |phi |[\w ]+ i64 )")
-# What a loop of scalars would end in.
+# More than moving memory and finding the places for it, or than calling a parallel loop.
+_COMPUTES = re.compile(
+    r" = (?!load |getelementptr |phi |[\w ]+ i64 |call i32 @relaxvm|icmp eq i32 )"
+)
+# What is in a loop of scalars, and how often before it is one that is written out already.
 _SCALAR_STORE = re.compile(r"^  store (?!<|ptr )", re.M)
+_WRITTEN_OUT = 16
+# What no loop has that LLVM makes vectors of: vectors, and calls of functions.
+_NOT_SCALARS = re.compile(r"  store <| = call i32 ")
 # For kernels without such loops, written out to so many stores that unrolling gives no more.
 _VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
+# Where strength reduction pays: with so many divisions, the pixels of a tile are in rows that only
+# the running kernel knows, and their addresses are too many for the registers if each is a sum of
+# its own. A loop of few iterations begins often, if it is too long to be written out and not so
+# long that it does not matter.
+_DIVISION, _MANY_DIVISIONS = re.compile(r" = [su](?:div|rem) "), 8
+_FEW_ITERATIONS, _SOME_LINES = re.compile(r"icmp ne i64 \S+ [4-8]\n.*\Z"), range(64, 512)
 # No passes at all.
 _PLAIN = Recipe(0, False, False, 0)
 
@@ -157,9 +168,10 @@ def compile_text(
     recipes = _recipes(machine.opt_level, text.count("\n"))
     if _stores_vectors(text):
         recipes = list(dict.fromkeys(recipe._replace(slp=False) for recipe in recipes))
-    many = text.count("store <") >= _MANY_VECTORS
-    if many and machine.opt_level == 2 and not _SCALAR_STORE.search(text):
-        recipes = [_VECTORS, *recipes]
+        many = text.count("store <") >= _MANY_VECTORS
+        if many and machine.opt_level == 2 and not _has_loops_of_scalars(text):
+            lsr = _gains_by_strength_reduction(text)
+            recipes = [_VECTORS._replace(lsr=lsr), *recipes]
     return _compiled(text, machine, recipes, wanted, straight, name)
 
 
@@ -189,6 +201,30 @@ def _stores_vectors(text: str) -> bool:
     computing = [b for b in text.split(":\n") if _COMPUTES.search(b)]
     scalars = max((b.count("  store ") - b.count("store <") for b in computing), default=0)
     return scalars * _VECTORS_PER_SCALAR <= vectors > 0
+
+
+def _has_loops_of_scalars(text: str) -> bool:
+    """Whether an innermost loop stores scalars alone, and few: LLVM may make it one of vectors."""
+    return any(
+        not _NOT_SCALARS.search(body) and 0 < len(_SCALAR_STORE.findall(body)) < _WRITTEN_OUT
+        for body in _innermost_loops(text)
+    )
+
+
+def _gains_by_strength_reduction(text: str) -> bool:
+    if len(_DIVISION.findall(text)) >= _MANY_DIVISIONS:
+        return True
+    longest = max(_innermost_loops(text), key=len, default="")
+    few = _FEW_ITERATIONS.search(longest, max(len(longest) - 80, 0))
+    return few is not None and longest.count("\n") in _SOME_LINES
+
+
+def _innermost_loops(text: str) -> Iterator[str]:
+    """What is from the beginning of each loop that has none inside to its last branch."""
+    for part in text.split("\nloop")[1:]:
+        body, back, _ = part.partition(f"label %loop{part[: part.index(':')]},")
+        if back:
+            yield body
 
 
 def compile_glue(text: str, machine: Machine) -> bytes:

@@ -26,12 +26,14 @@ class Recipe(NamedTuple):
     slp         whether statements become vectors; `loops`, whether loops do and are unrolled;
                 without either, functions are simplified one by one and no more is done
     code_level  of the code generator: 0 makes code fast rather than well
+    lsr         whether that reduces the strength of loops, where only simplified functions come in
     """
 
     level: int | None
     slp: bool
     loops: bool
     code_level: int
+    lsr: bool = False
 
     def __str__(self) -> str:
         if self.level is None:
@@ -86,7 +88,7 @@ def work(binding: Any, request: dict[str, Any], alone: bool) -> tuple[bytes, byt
         # Loop strength reduction takes a quarter of the code generator's time. Kernels of vectors
         # that are written out run as fast without; where loops of scalars are left, ResNet-50 would
         # be a fiftieth slower, a max pool a twentieth.
-        off = "true" if _only_simplifies(recipe) else "false"
+        off = "true" if _only_simplifies(recipe) and not recipe.lsr else "false"
         binding.set_option("relaxvm", f"-disable-lsr={off}")
     return (
         bytes(target.emit_object(module)) if "object" in emit else b"",

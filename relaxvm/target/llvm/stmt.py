@@ -34,6 +34,7 @@ from ...ir import (
     Select,
     StringImm,
     Var,
+    binary,
     const,
     is_const,
 )
@@ -57,6 +58,7 @@ from ...tir import (
     Stmt,
     While,
 )
+from ...tir.transform import SCALAR_WORK
 from .expr import IF_THEN_ELSE, ExprEmitter, access_index, access_shape
 from .module import NO_UNROLLING, NO_VECTORS, ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
@@ -332,6 +334,8 @@ class KernelEmitter(ExprEmitter):
             self.extents[stmt.loop_var] = stmt.extent
             if stmt.kind == ForKind.PARALLEL:
                 work = iteration_work(stmt.body, self.env)
+                if SCALAR_WORK in stmt.annotations:
+                    work = binary(Add, work, stmt.annotations[SCALAR_WORK])
                 if is_shared_out(self, stmt, work):
                     yield from share_out(self, stmt, first_wide, extent, work)
                     return

@@ -361,9 +361,9 @@ def _scheduled(mod: IRModule, schedule: Pass | None) -> IRModule:
 def _lowered(mod: IRModule, machine: Machine) -> IRModule:
     verify_well_formed(mod)
     units = vector_units(machine)
-    if units is not None and units[1]:
-        fused = {gv: fn.with_attr("tir.fma", True) for gv, fn in mod.items()}
-        mod = mod.clone(functions=fused)
+    if units is not None:
+        told = {"tir.vector_bits": units[0], **({"tir.fma": True} if units[1] else {})}
+        mod = mod.clone(functions={gv: fn.with_attr(told) for gv, fn in mod.items()})
     return lower_module(mod)
 
 

@@ -66,6 +66,7 @@ from .simplify import Simplify as Simplify
 from .storage_rewrite import StorageRewrite as StorageRewrite
 from .unify_thread_binding import UnifyThreadBinding as UnifyThreadBinding
 from .unroll_loop import UnrollLoop as UnrollLoop
+from .vectorize_loop import SCALAR_WORK as SCALAR_WORK
 from .vectorize_loop import VectorizeLoop as VectorizeLoop
 
 __getattr__ = _submodules(__name__)

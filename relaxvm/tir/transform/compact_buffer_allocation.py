@@ -19,6 +19,7 @@ the box has one element vanish.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from ...arith import Analyzer, IterMapper, IterSumExpr, as_number, conjuncts, interval_of
@@ -355,9 +356,23 @@ class _Prover:
             for i, e in zip(first.indices, shape)
         ):
             return True
+        if any(map(self._is_whole_vector_within, first.indices, shape, repeat(condition))):
+            return True
         return self._is_place_in_panels(condition.a, first, shape) and not _mentions_any(
             condition.b, first.scope
         )
+
+    def _is_whole_vector_within(self, index: PrimExpr, size: PrimExpr, condition: LT) -> bool:
+        """Whether a condition ``v < n`` bounds an index ``v * w + r``, 0 <= r < w, of n * w
+        elements.
+        """
+        whole, count = constant(size), constant(condition.b)
+        if not whole or not count or whole % count:
+            return False
+        width, dtype = whole // count, index.dtype
+        place = index - cast(dtype, condition.a) * width
+        prove = self.analyzer.can_prove
+        return prove(place >= const(0, dtype)) and prove(place < const(width, dtype))
 
     def _is_place_in_panels(self, e: Any, first: _Access, shape: tuple[PrimExpr, ...]) -> bool:
         """Whether `e` is where along an axis the store is if that is kept in panels of which the

@@ -9,6 +9,16 @@ are decided first. A statement that has no vector form (a condition that depends
 inner loop whose bounds do, an opaque call) runs as a serial loop of its own; the whole loop stays
 serial if its iterations may read what others write, if the extent is not a constant, or if the
 vectors would be too long.
+
+The attribute "tir.vector_bits" of a function says how wide its machine's vectors are. Then short
+loops that copy or compute with little become whole vectors, of which the last overlaps the one
+before: serial ones, such as HoistIfThenElse leaves of padding, and those of results marked for
+vectors that no register fits.
+
+    for i in range(30):                         for v in T.unroll(2):
+        B[i] = A[i] * 4.0           →               B[T.ramp(v * 14, 1, 16)] =
+                                                      A[T.ramp(v * 14, 1, 16)] *
+                                                      T.broadcast(4.0, 16)
 """
 
 from __future__ import annotations
@@ -30,9 +40,13 @@ from ...ir import (
     Call,
     Cast,
     CompareExpr,
+    FloatImm,
+    IntImm,
     Intrinsic,
     IRModule,
     Let,
+    Max,
+    Min,
     Mul,
     Not,
     Or,
@@ -46,6 +60,7 @@ from ...ir import (
     cast,
     children,
     const,
+    descend,
     post_order,
     substitute,
     walk,
@@ -76,6 +91,15 @@ from ..stmt import (
 from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
 
 MAX_VECTOR_LANES = 64
+# The annotation of a parallel loop for how many scalars it stored before: copies wait for memory,
+# and take longer than their few vectors say.
+SCALAR_WORK = "tir.scalar_work"
+# Longer loops of scalars stay some: LLVM writes several vectors of them out in one iteration.
+_MOST_ITERATIONS = 256
+# Of vectors that are written out instead of being a loop of their own.
+_MOST_NODES = 200
+# Elements that vectors are picked from, at most this far apart.
+_MOST_STRIDE = 4
 
 register_config("tir.disable_vectorize", bool, False, "VectorizeLoop makes loops serial")
 register_config(
@@ -103,16 +127,43 @@ class _Vectorize(ScopedRewriter):
     def __init__(self, fn: PrimFunc, enable: bool, explicit: bool) -> None:
         super().__init__(fn)
         self.enable, self.explicit = enable, explicit
+        self.bits = int(fn.get_attr("tir.vector_bits", 0)) if enable and explicit else 0
+        self.outside = {buffer.data for buffer in fn.buffer_map.values()}
+        # How many scalars the loop at hand stored before.
+        self.scalars = 0
+        # What shares no memory with what it is computed of.
+        self.alone = set(self.outside) if fn.get_attr("tir.noalias") else set()
+
+    def on_allocate(self, stmt: Allocate) -> Steps:
+        self.alone.add(stmt.buffer_var)
+        return (yield from super().on_allocate(stmt))
 
     def on_for(self, stmt: For) -> Steps:
+        bits, outside = self.bits, self.scalars
+        self.scalars = 0
+        if stmt.annotations:
+            # They may be about the vectors inside.
+            self.bits = 0
         with self.loop_range(stmt):
             body = yield stmt.body
             if stmt.kind == ForKind.VECTORIZED and self.enable:
                 body = _decided(body, stmt, self.analyzer)
+        self.bits = bits
+        loop, lanes = stmt.replace(body=body), constant(stmt.extent)
+        if self.scalars and stmt.kind == ForKind.PARALLEL:
+            more = {SCALAR_WORK: const(self.scalars, "int64")}
+            loop = loop.replace(annotations=loop.annotations.with_(more))
+        self.scalars = outside + self.scalars * (lanes or 1)
+        if bits and isinstance(body, BufferStore):
+            odd = stmt.kind == ForKind.VECTORIZED and lanes and lanes & lanes - 1
+            if stmt.kind == ForKind.SERIAL or (odd and self._is_result(body, stmt.loop_var)):
+                whole = self._in_vectors(loop, body)
+                if whole is not loop:
+                    self.scalars += lanes or 1
+                    return whole
         if stmt.kind != ForKind.VECTORIZED:
-            return stmt.replace(body=body)
-        lanes = constant(stmt.extent)
-        serial = stmt.replace(kind=ForKind.SERIAL, body=body)
+            return loop
+        serial = loop.replace(kind=ForKind.SERIAL)
         if not self.enable or lanes is None or lanes > MAX_VECTOR_LANES:
             return serial
         if lanes <= 0:
@@ -120,8 +171,69 @@ class _Vectorize(ScopedRewriter):
         if lanes > 1 and _depends_on_order(body, stmt.loop_var):
             return serial
         if not self.explicit and lanes > 1:
-            return stmt.replace(body=body)
+            return loop
         return _vectors(body, stmt, lanes, self.analyzer)
+
+    def _is_result(self, store: BufferStore, var: Var) -> bool:
+        """Whether a store is of what is not read again soon, nor from memory that is always the
+        same: values may stay in registers instead, but for vectors that overlap.
+        """
+        return store.buffer.data in self.outside and not any(
+            all(v is var for index in n.indices for v in walk(index) if isinstance(v, Var))
+            for n in walk(store.value)
+            if isinstance(n, BufferLoad)
+        )
+
+    def _in_vectors(self, loop: For, store: BufferStore) -> Stmt:
+        """The loop as few vectors, if it computes the same when iterations are repeated."""
+        extent, var = loop.extent, loop.loop_var
+        bound = self.analyzer.const_int_bound(extent)
+        fewest, most = int(bound.min_value), int(bound.max_value)
+        if loop.annotations or not 1 <= most <= _MOST_ITERATIONS:
+            return loop
+        if most == 1:
+            once = substitute(store, {var: loop.min})
+            return once if fewest == 1 else IfThenElse(GT(extent, const(0, extent.dtype)), once)
+        if store.buffer.data not in self.alone or not _is_simple(store, var):
+            return loop
+        kinds = {n.dtype for n in walk(store) if isinstance(n, BufferLoad)} | {store.buffer.dtype}
+        lanes = min(self.bits // max(d.bits for d in kinds), fewest)
+        if lanes < 2:
+            return loop
+        lanes = 1 << lanes.bit_length() - 1
+        number = -(-most // lanes)
+        vector, last = Var("v", var.dtype), cast(var.dtype, extent) - lanes
+        start: PrimExpr = binary(Min, vector * lanes, last)
+        if number > 1 and fewest == most and (most - lanes) % (number - 1) == 0:
+            start = vector * ((most - lanes) // (number - 1))
+        part = loop.replace(min=loop.min + start, extent=const(lanes, extent.dtype))
+        body = _vectors(store, part, lanes, self.analyzer)
+        few = number * sum(1 for _ in walk(body)) <= _MOST_NODES
+        if not few and store.buffer.data in self.outside:
+            # Much work for LLVM to write out itself, rather than a step before it.
+            return loop
+        kind = ForKind.UNROLLED if few else ForKind.SERIAL
+        return For(vector, const(0, var.dtype), const(number, extent.dtype), kind, body)
+
+
+def _is_simple(store: BufferStore, var: Var) -> bool:
+    """Whether a store fills a run of memory, with runs and sums and products of them."""
+    if len(store.indices) != 1 or stride(store.indices[0], var) != 1:
+        return False
+
+    def parts(n: PrimExpr) -> tuple[PrimExpr, ...]:
+        return (n.a, n.b) if isinstance(n, (Add, Sub, Mul, Min, Max)) else ()
+
+    def fits(n: PrimExpr) -> bool:
+        if n.dtype.lanes != 1 or n.dtype.bits < 8:
+            return False
+        if not isinstance(n, BufferLoad):
+            return bool(parts(n)) or isinstance(n, (IntImm, FloatImm))
+        step = stride(n.indices[0], var) if len(n.indices) == 1 else None
+        near = step is not None and 0 <= step <= _MOST_STRIDE
+        return near and n.buffer.data is not store.buffer.data
+
+    return all(fits(n) for n in descend(store.value, parts))
 
 
 def _vectors(body: Stmt, loop: For, lanes: int, analyzer: Analyzer) -> Stmt:

@@ -37,6 +37,7 @@ from ...transform import PARTITION_HINT
 from .contraction import in_registers
 from .convolution_shape import Sizes, Tile, block_of, rests_cost, tile_of, tiles_cost
 from .convolution_work import (
+    MOST_LANES_OF_A_COPY,
     Work,
     demand_of,
     extent_of_dimension,
@@ -47,11 +48,12 @@ from .convolution_work import (
 )
 from .cost import Cost, predict, rates_of
 from .plan import InTiles, Plan
-from .queries import calls_of
+from .queries import calls_of, extent_of, loops_inside
 from .view import View
 
 _MOST_TAPS = 32
 _MOST_ROLLED = 8
+_MOST_ROWS_AT_ONCE = 8
 _LEAST_CHANNELS = 24
 # What a core reads from its second cache while it multiplies.
 _L2_BYTES_A_CYCLE = 24
@@ -271,6 +273,8 @@ class _Convolve(Work):
         if ragged:
             sch.reverse_compute_at(write, oo)
             self.finish_copy(write, oo, sizes.known, after)
+            if sizes.known:
+                self._write_rows_out(after or write, oo)
             sums = sch.cache_write(rv, 0, "local")
         sch.reverse_compute_at(sums, wo)
         self.sum_in_tile(reduce[0], 4)
@@ -285,6 +289,16 @@ class _Convolve(Work):
                 # Full tiles get a loop of their own, in which no condition is left.
                 sch.annotate(loop, PARTITION_HINT, True)
         self.join(outer)
+
+    def _write_rows_out(self, copy: Any, loop: Any) -> None:
+        """Let a loop over short rows, each a vector, write several in one iteration."""
+        sch = self.sch
+        *rows, last = loops_inside(sch, copy, loop)
+        count = extent_of(sch, rows[-1]) if rows else None
+        if count is None or (extent_of(sch, last) or 99) > MOST_LANES_OF_A_COPY:
+            return
+        few = next(n for n in range(_MOST_ROWS_AT_ONCE, 0, -1) if count % n == 0)
+        sch.unroll(sch.split(rows[-1], [None, few])[1])
 
     def _spread(self, panel: Any) -> None:
         """Let the innermost loop of a panel sorted by phases write neighbours."""

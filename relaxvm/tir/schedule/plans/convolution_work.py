@@ -23,7 +23,7 @@ from .transpose import copy_by_squares
 from .view import View
 
 _Axes = Callable[[Mapping[Var, Any]], list[Any]]
-_MOST_LANES_OF_A_COPY = 64
+MOST_LANES_OF_A_COPY = 64
 # Steps of an image that are worth another thread.
 _LEAST_SHARED = 1 << 19
 _LEAST_STEPS = 1 << 12
@@ -227,7 +227,7 @@ class Work:
         """
         sch = self.sch
         *rows, last = loops_inside(sch, write, loop)
-        if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
+        if (extent_of(sch, last) or 99) <= MOST_LANES_OF_A_COPY:
             sch.vectorize(last)
         if rows and not known:
             sch.annotate(rows[-1], PARTITION_HINT, True)
@@ -235,7 +235,7 @@ class Work:
             sch.reverse_compute_at(after, loop)
             fuse_run(sch, after, loops_inside(sch, after, loop))
             last = loops_inside(sch, after, loop)[-1]
-            if (extent_of(sch, last) or 99) <= _MOST_LANES_OF_A_COPY:
+            if (extent_of(sch, last) or 99) <= MOST_LANES_OF_A_COPY:
                 sch.vectorize(last)
 
     def turn_round(self, write: Any, loop: Any, lanes: int, line: int) -> None:
