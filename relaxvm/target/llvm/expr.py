@@ -146,11 +146,19 @@ class ExprEmitter(Values):
                 if branching is not None:
                     state = (branching, None)
                 else:
-                    parts = _operands(node)
-                    stack.append((node, parts))
-                    for part in reversed(parts):
+                    parts, inner = _operands(node), []
+                    for part in parts:
                         if id(part) not in memo:
-                            stack.append((part, None))
+                            leaf = _LEAVES.get(type(part))
+                            if leaf is None:
+                                inner.append((part, None))
+                            else:
+                                self._keep(part, leaf(self, part))
+                    if inner:
+                        stack.append((node, parts))
+                        stack += reversed(inner)
+                    else:
+                        self._keep(node, self._emit(node, [memo[id(part)] for part in parts]))
                     continue
             if type(state) is list:
                 memo = self._memo
@@ -483,6 +491,8 @@ _ARITHMETIC = {Add: ("add", "fadd", "or"), Sub: ("sub", "fsub", "xor"), Mul: ("m
 def _operands(node: Any) -> list[PrimExpr]:
     """The subexpressions to evaluate before `node`."""
     kind = type(node)
+    if kind in _BINARY:
+        return [node.a, node.b]
     if kind is BufferLoad:
         return [access_index(node.indices)]
     if kind is Cast and type(node.value) in (Var, SizeVar):

@@ -27,6 +27,7 @@ from ...ir import (
     PrimExpr,
     Ramp,
     Var,
+    nodes_of,
     post_order,
     walk,
 )
@@ -80,10 +81,7 @@ def is_shared_out(g: KernelEmitter, stmt: For, work: PrimExpr) -> bool:
 
 
 def _returns(body: Stmt) -> bool:
-    return any(
-        isinstance(n, Call) and isinstance(n.op, Intrinsic) and n.op.name == "tir.ret"
-        for n in walk(body)
-    )
+    return any(isinstance(n.op, Intrinsic) and n.op.name == "tir.ret" for n in nodes_of(body, Call))
 
 
 def _races_are_harmless(body: Stmt) -> bool:
