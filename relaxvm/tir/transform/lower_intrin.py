@@ -84,16 +84,16 @@ class _Lower(ScopedRewriter):
         """Whether nothing in `e` is to be lowered. What unrolled copies share is looked at once."""
         plain = self._plain
         reached: list[Any] = [e]
-        found = {id(e)}
+        seen = {id(e)}
         for n in reached:  # which grows meanwhile
             if type(n) in _HANDLERS:
                 return False
             for child in n._children_():
                 key = id(child)
-                if key not in plain and key not in found and type(child) is not Buffer:
-                    found.add(key)
+                if key not in plain and key not in seen and type(child) is not Buffer:
+                    seen.add(key)
                     reached.append(child)
-        plain |= found
+        plain |= seen
         return True
 
     def on_for(self, stmt: Any) -> Steps:

@@ -9,12 +9,14 @@ A loop whose extent is not a constant, or that would grow the function too much,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ...ir import (
     Add,
     IntImm,
     IRModule,
+    Let,
     Mul,
     PassContext,
     PrimExpr,
@@ -178,9 +180,12 @@ def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
         if id(n) in moved:
             if isinstance(n, Buffer):
                 changing.append(n)
-        elif any(id(c) in moved for c in n._children_()):
-            moved.add(id(n))
-            changing.append(n)
+            continue
+        for c in n._children_():
+            if id(c) in moved:
+                moved.add(id(n))
+                changing.append(n)
+                break
     variables = [n for n in own if isinstance(n, Var)]
     buffers = {id(n) for n in own if isinstance(n, Buffer)}
     shifts: dict[int, _Shift | None] = {}
@@ -195,8 +200,8 @@ def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
         if i:
             new |= {id(n): type(n)(n.name, n.dtype, n.type_annotation) for n in variables}
 
-        def now(c: Any, new: dict[int, Any] = new) -> Any:
-            return new.get(id(c), c)
+        def now(c: Any, get: Callable[[int, Any], Any] = new.get) -> Any:
+            return get(id(c), c)
 
         for n in changing:
             shift = shifts.get(id(n))
@@ -281,10 +286,15 @@ def _is_local_index(var: Var, body: Stmt) -> bool:
     )
 
 
+_DEFINING = (Stmt, Let)
+
+
 def _definitions(below: list[Any]) -> list[Any]:
     """The variables and buffers that are bound inside, which each copy needs of its own."""
     definitions: list[Any] = []
     for n in below:
+        if not isinstance(n, _DEFINING):
+            continue
         own = defined(n)
         if isinstance(n, Block):
             definitions += [b.data for b in own if isinstance(b, Buffer)]
