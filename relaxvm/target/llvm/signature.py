@@ -65,9 +65,12 @@ class Signature:
         return tuple(params)
 
 
-def signature_of(fn: PrimFunc) -> Signature:
-    """The signature of a function. Raises CodegenError for parameters that a kernel cannot take."""
-    nodes = access_nodes(fn)
+def signature_of(fn: PrimFunc, nodes: list[Any] | None = None) -> Signature:
+    """The signature of a function. Raises CodegenError for parameters that a kernel cannot take.
+
+    nodes  its `access_nodes`, if they are at hand
+    """
+    nodes = access_nodes(fn) if nodes is None else nodes
     used, gathered = buffer_accesses(fn, nodes), gathered_data(fn, nodes)
     params: list[Parameter] = []
     names: dict[Var, str] = {}
