@@ -54,6 +54,7 @@ from ..ir import (
     cast,
     substitute,
     walk,
+    wrap_int,
 )
 from . import interval, modular
 from .bound import NEG_INF, POS_INF, ConstIntBound
@@ -444,6 +445,16 @@ class Analyzer:
             if type(e) is Var or type(e) is IntImm:
                 memo[id(e)] = (e, e)
                 continue
+            if type(e) is Add and type(e.b) is IntImm and type(e.a) not in _CHOICES:
+                # Of unrolled loops there are many sums that differ by their last constants.
+                if id(e.a) not in memo:
+                    stack += [(e, False), (e.a, False)]
+                    continue
+                moved = self._plus(memo[id(e.a)][1], e.b.value)
+                if moved is not None:
+                    memo[id(e)] = (e, moved)
+                    memo.setdefault(id(moved), (moved, moved))
+                    continue
             if not ready and (parts := parts_of(e)):
                 stack.append((e, True))
                 stack += [(p, False) for p in parts if id(p) not in memo]
@@ -455,6 +466,23 @@ class Analyzer:
 
     def __call__(self, expr: Any) -> PrimExpr:
         return self.simplify(expr)
+
+    def _plus(self, e: PrimExpr, constant: int) -> PrimExpr | None:
+        """A simplified expression and a constant, simplified; None where that takes more than
+        another last constant.
+        """
+        terms, dtype = self._poly(e).terms, e.dtype
+        old = terms.get((), 0)
+        if dtype.kind != "int" or not any(c > 0 and m for m, c in terms.items()):
+            return None
+        new, bare = wrap_int(old + constant, dtype), e
+        if old:
+            if not isinstance(e, (Add, Sub)) or type(e.b) is not IntImm:
+                return None
+            bare = e.a
+        if new < 0 and new != dtype.min_value:
+            return Sub(bare, IntImm(dtype, -new))
+        return Add(bare, IntImm(dtype, new)) if new else bare
 
     def _simplify_one(self, e: PrimExpr) -> PrimExpr:
         if isinstance(e, _RING) and is_scalar_int(e):

@@ -305,16 +305,17 @@ class Function:
 
     params  the parameters so far
     block   the label of the block that is open, "" after its end
+    known   what that block has computed of constants and registers; another object in each block
     """
 
     __slots__ = (
         "_counter",
-        "_known",
         "_parameters",
         "allocas",
         "attributes",
         "block",
         "budget",
+        "known",
         "lines",
         "linkage",
         "module",
@@ -344,7 +345,7 @@ class Function:
         self.lines: list[str] = ["start:"]
         self.block = "start"
         self._counter = 0
-        self._known: dict[str, Value] = {}
+        self.known: dict[str, Value] = {}
         module.signatures[name] = result, ()
 
     def param(self, name: str, of: str, facts: str = "") -> Value:
@@ -402,9 +403,9 @@ class Function:
         """The same of an instruction that always gives the same of its operands: written once in a
         block. (Of the kernels of ResNet-50 that leaves half of the text, most of it of addresses.)
         """
-        name = self._known.get(text)
+        name = self.known.get(text)
         if name is None:
-            self._known[text] = name = self.result_of(text, of)
+            self.known[text] = name = self.result_of(text, of)
         return name
 
     def label(self, hint: str) -> str:
@@ -664,7 +665,7 @@ class Function:
 
     def _end(self, line: str) -> None:
         self.emit(line)
-        self.block, self._known = "", {}
+        self.block, self.known = "", {}
 
     def jump(self, label: str) -> None:
         """End the block: go to `label`."""
@@ -724,12 +725,12 @@ class Function:
         """What is emitted inside goes to the end of `lines`, which lie in `block`; to that of
         ``allocas`` in "entry": what the function begins with.
         """
-        now = self.lines, self.block, self._known
-        self.lines, self.block, self._known = lines, block, {}
+        now = self.lines, self.block, self.known
+        self.lines, self.block, self.known = lines, block, {}
         try:
             yield
         finally:
-            self.lines, self.block, self._known = now
+            self.lines, self.block, self.known = now
 
     @contextmanager
     def if_(self, condition: Operand) -> Iterator[Callable[[], None]]:

@@ -529,3 +529,18 @@ def test_sums_that_share_their_sides_are_not_written_out():
     for _ in range(60):
         e = e + e
     assert str(Analyzer().simplify(e)) == f"v * T.int64({1 << 60})"
+
+
+@pytest.mark.parametrize("dtype", ["int64", "int8", "uint8"])
+@pytest.mark.parametrize("wrap", [True, False, None])
+def test_a_last_constant_is_added_as_any_other_term(dtype, wrap):
+    x, y = Var("x", dtype), Var("y", dtype)
+    two, low = const(2, dtype), int(x.dtype.min_value)
+    sums = [x, x * two + y, x * two + 3, x - y - 3, y - (x * two), const(5, dtype) - x]
+    sums += [const(0, dtype) - x, Min(x, y), FloorMod(x, two) + 1, const(7, dtype), Sub(x, x)]
+    for e, k in itertools.product(sums, [-3, 0, 1, 3, 127, low]):
+        if not low <= k <= x.dtype.max_value:
+            continue
+        quick = Analyzer(wrap=wrap).simplify(Add(e, const(k, dtype)))
+        # The constant first is a sum like others.
+        assert quick is Analyzer(wrap=wrap).simplify(Add(const(k, dtype), e)), (e, k)

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import relaxvm as tvm
+from relaxvm.ir import Let, Var, const
 from relaxvm.script import from_source
-from relaxvm.tir import interpret
+from relaxvm.tir import BufferStore, LetStmt, PrimFunc, decl_buffer, interpret, seq
 
 DTYPES = ("float32", "float64", "float16", "int8", "uint16", "int64", "bool")
 
@@ -95,3 +96,16 @@ def main(
     a, out = np.arange(16, dtype="float32").reshape(2, 8), np.zeros((3, 8), "float32")
     tvm.build(fn, target="llvm")["main"](a, np.array([1, 0, 99], "int32"), out)
     np.testing.assert_array_equal(out, [a[1], a[0], [7.0] * 8])
+
+
+def test_sums_of_a_variable_that_is_bound_again_are_computed_again():
+    A, B = decl_buffer((2,), "int64", "A"), decl_buffer((4,), "int64", "B")
+    v = Var("v", "int64")
+    place = v * 2 + 1
+    stores = [
+        LetStmt(v, A[i] + 1, BufferStore(B, place * (place + 7), [const(i, "int64")]))
+        for i in range(2)
+    ]
+    twice = Let(v, A[0] + 1, place * 2) * Let(v, A[1] + 1, place * 2)
+    body = seq(*stores, BufferStore(B, twice, [const(2, "int64")]))
+    same(PrimFunc([A, B], body), np.array([3, 40], "int64"), 4)

@@ -15,9 +15,10 @@ from typing import Any
 
 from ...base import CodegenError, DataType, add_note, callees_first, reachable
 from ...base.llvm import Function, Value, constant
-from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, is_const, walk
+from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, is_const
 from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
+from ...tir.analysis import access_nodes
 from .expr import ExprEmitter
 from .flops import kernel_flops
 from .module import ModuleText
@@ -238,7 +239,8 @@ def generate(
     Raises CodegenError naming the function and the statement that has no code.
     """
     generator = Generator(triple, native_half, confined, has_symbol, dot_units)
-    calls = {gv: _calls(gv, fn) for gv, fn in mod.items()}
+    nodes = {gv: _nodes(gv, fn) for gv, fn in mod.items()}
+    calls = {gv: [n for n in own if isinstance(n, Call)] for gv, own in nodes.items()}
     called = {gv: _called(own) for gv, own in calls.items()}
     taken: dict[str, int] = {}
     wanted = set(exported)
@@ -246,7 +248,7 @@ def generate(
         fn = mod[gv]
         assert isinstance(fn, PrimFunc)
         with _named(gv):
-            signature = signature_of(fn)
+            signature = signature_of(fn, nodes[gv])
             ret = _result_dtype(fn, calls[gv])
             stem = (symbols or {}).get(gv, gv.name_hint)
             definition = Definition(gv, fn, signature, _symbol(stem, taken), ret, called[gv])
@@ -290,10 +292,10 @@ class _named:
             add_note(error, f"in function {self.gv.name_hint}")
 
 
-def _calls(gv: GlobalVar, fn: Any) -> list[Call]:
+def _nodes(gv: GlobalVar, fn: Any) -> list[Any]:
     if not isinstance(fn, PrimFunc):
         raise CodegenError(f"{gv.name_hint}: wanted a loop function, got {type(fn).__name__}")
-    return [n for n in walk(fn.body) if isinstance(n, Call)]
+    return access_nodes(fn)
 
 
 def _called(calls: list[Call]) -> tuple[GlobalVar, ...]:

@@ -123,6 +123,23 @@ class ExprEmitter(Values):
         self._memo: dict[int, Value] = {}
         # Holding the nodes keeps their ids from being given to others.
         self._log: list[PrimExpr] = []
+        # Sums and products of variables and constants, which last as long as a block, and the
+        # nodes they are of: unrolled statements share them.
+        self._sums: dict[int, tuple[Any, Value]] = {}
+        self._sums_known = text.known
+
+    def rebind(self) -> None:
+        """A variable has another value now."""
+        self._sums = {}
+
+    def _keep_sum(self, node: Any, value: Value) -> None:
+        if self._sums_known is not self.text.known:
+            self._sums, self._sums_known = {}, self.text.known
+        sums = self._sums
+        for part in (node.a, node.b):
+            if type(part) not in _NUMBERS and id(part) not in sums:
+                return
+        sums[id(node)] = node, value
 
     def forget(self) -> None:
         """Start a new statement: memory may have changed."""
@@ -146,11 +163,22 @@ class ExprEmitter(Values):
                 if branching is not None:
                     state = (branching, None)
                 else:
-                    parts = _operands(node)
-                    stack.append((node, parts))
-                    for part in reversed(parts):
+                    parts, inner = _operands(node), []
+                    sums = self._sums if self._sums_known is self.text.known else {}
+                    for part in parts:
                         if id(part) not in memo:
-                            stack.append((part, None))
+                            leaf = _LEAVES.get(type(part))
+                            if leaf is not None:
+                                self._keep(part, leaf(self, part))
+                            elif id(part) in sums:
+                                self._keep(part, sums[id(part)][1])
+                            else:
+                                inner.append((part, None))
+                    if inner:
+                        stack.append((node, parts))
+                        stack += reversed(inner)
+                    else:
+                        self._keep(node, self._emit(node, [memo[id(part)] for part in parts]))
                     continue
             if type(state) is list:
                 memo = self._memo
@@ -186,7 +214,10 @@ class ExprEmitter(Values):
         emitter = _EMITTERS.get(type(node))
         if emitter is None:
             raise CodegenError(f"no code for {type(node).__name__}; lower the function first")
-        return emitter(self, node, parts)
+        emitted = emitter(self, node, parts)
+        if emitter is _arithmetic and node.dtype.is_int:
+            self._keep_sum(node, emitted)
+        return emitted
 
     # -- conditional evaluation --------------------------------------------------------------------
 
@@ -230,8 +261,10 @@ class ExprEmitter(Values):
             self._memo, self._log = {}, []
         mark = self._open()
         self.env[node.var] = value
+        self.rebind()
         result = yield node.body
         self._close(mark)
+        self.rebind()
         if former is None:
             del self.env[node.var]
         else:
@@ -475,6 +508,7 @@ def access_index(indices: tuple[Any, ...]) -> Any:
 # -- the tables ------------------------------------------------------------------------------------
 
 _BRANCHING = {Let, And, Or, Select, Call}
+_NUMBERS = (Var, SizeVar, IntImm)
 _BINARY = {Add, Sub, Mul, Div, Mod, Min, Max, EQ, NE, LT, LE, GT, GE}
 _RELATION = {EQ: "eq", NE: "ne", LT: "lt", LE: "le", GT: "gt", GE: "ge", Min: "lt", Max: "gt"}
 _ARITHMETIC = {Add: ("add", "fadd", "or"), Sub: ("sub", "fsub", "xor"), Mul: ("mul", "fmul", "and")}
@@ -483,6 +517,8 @@ _ARITHMETIC = {Add: ("add", "fadd", "or"), Sub: ("sub", "fsub", "xor"), Mul: ("m
 def _operands(node: Any) -> list[PrimExpr]:
     """The subexpressions to evaluate before `node`."""
     kind = type(node)
+    if kind in _BINARY:
+        return [node.a, node.b]
     if kind is BufferLoad:
         return [access_index(node.indices)]
     if kind is Cast and type(node.value) in (Var, SizeVar):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from ...base import DataType
 from ...base.llvm import Function, Value, constant, natural_align, value
 from ...ir import (
+    Add,
     Broadcast,
     Call,
     FloatImm,
@@ -24,9 +25,12 @@ from ...ir import (
     Intrinsic,
     Let,
     Max,
+    Mul,
     PrimExpr,
     Ramp,
     Var,
+    binary,
+    nodes_of,
     post_order,
     walk,
 )
@@ -80,10 +84,7 @@ def is_shared_out(g: KernelEmitter, stmt: For, work: PrimExpr) -> bool:
 
 
 def _returns(body: Stmt) -> bool:
-    return any(
-        isinstance(n, Call) and isinstance(n.op, Intrinsic) and n.op.name == "tir.ret"
-        for n in walk(body)
-    )
+    return any(isinstance(n.op, Intrinsic) and n.op.name == "tir.ret" for n in nodes_of(body, Call))
 
 
 def _races_are_harmless(body: Stmt) -> bool:
@@ -117,33 +118,37 @@ def iteration_work(body: Stmt, known: dict[Var, Value]) -> PrimExpr:
     An operation on a vector counts as one; loads, and stores in registers, come beside others. Both
     sides of a branch count. An extent that is not known before the loop counts as 8.
     """
-    done: dict[int, PrimExpr] = {}
+    done: dict[int, int | PrimExpr] = {}
     symbolic = 0
     for s in post_order(body, _statements_in):
         assert isinstance(s, Stmt)
         children = _statements_in(s)
         if not children:
-            done[id(s)] = _constant(_leaf_work(s))
+            done[id(s)] = _leaf_work(s)
             continue
-        total: PrimExpr = _constant(1)
+        total: int | PrimExpr = 1
         for child in children:
-            part = done[id(child)]
-            if isinstance(total, IntImm) and isinstance(part, IntImm):
-                total = _constant(total.value + part.value)
-            else:
-                total = total + part
+            total = _joined(Add, total, done[id(child)])
         if isinstance(s, For):
             extent: PrimExpr = s.extent
             if not isinstance(extent, IntImm):
                 symbolic += 1
                 if symbolic > _MAX_SYMBOLIC or not _is_known(extent, known):
                     extent = _constant(_UNKNOWN_EXTENT)
-            if isinstance(extent, IntImm) and isinstance(total, IntImm):
-                total = _constant(extent.value * total.value)
+            if isinstance(extent, IntImm):
+                total = _joined(Mul, extent.value, total)
             else:
-                total = Max(extent.astype("int64"), _constant(0)) * total
+                total = _joined(Mul, Max(extent.astype("int64"), _constant(0)), total)
         done[id(s)] = total
-    return done[id(body)]
+    work = done[id(body)]
+    return _constant(work) if isinstance(work, int) else work
+
+
+def _joined(how: Any, a: int | PrimExpr, b: int | PrimExpr) -> int | PrimExpr:
+    if isinstance(a, int) and isinstance(b, int):
+        return max(0, min(a + b if how is Add else a * b, _MOST_WORK))
+    x, y = (_constant(n) if isinstance(n, int) else n for n in (a, b))
+    return binary(how, x, y)
 
 
 def _statements_in(s: Any) -> list[Stmt]:

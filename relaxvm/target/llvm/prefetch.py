@@ -60,6 +60,7 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
                 _ask(g, load, place, int(ahead), loop.extent.value)
     for loop in inner:
         del g.env[loop.loop_var], g.wide[loop.loop_var]
+    g.rebind()
     if not seen:
         _ask_for_vectors(g, stmt, int(ahead))
     g.forget()

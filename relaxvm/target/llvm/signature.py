@@ -12,7 +12,7 @@ from ...ir import Call, Cast, FloatImm, IntImm, PrimExpr, SizeVar, Var, is_const
 from ...runtime import KernelParam
 from ...runtime.dims import MAX_LENGTH, Dim
 from ...tir import Buffer, PrimFunc, dim_operator
-from ...tir.analysis import buffer_accesses, gathered_data
+from ...tir.analysis import access_nodes, buffer_accesses, gathered_data
 from ...tir.transform import size_bounds
 
 
@@ -65,9 +65,13 @@ class Signature:
         return tuple(params)
 
 
-def signature_of(fn: PrimFunc) -> Signature:
-    """The signature of a function. Raises CodegenError for parameters that a kernel cannot take."""
-    used, gathered = buffer_accesses(fn), gathered_data(fn)
+def signature_of(fn: PrimFunc, nodes: list[Any] | None = None) -> Signature:
+    """The signature of a function. Raises CodegenError for parameters that a kernel cannot take.
+
+    nodes  its `access_nodes`, if they are at hand
+    """
+    nodes = access_nodes(fn) if nodes is None else nodes
+    used, gathered = buffer_accesses(fn, nodes), gathered_data(fn, nodes)
     params: list[Parameter] = []
     names: dict[Var, str] = {}
     supply = NameSupply(joint="_")

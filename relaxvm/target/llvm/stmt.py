@@ -381,7 +381,9 @@ class KernelEmitter(ExprEmitter):
     def _bound(self, var: Var) -> Iterator[None]:
         """Give the variable its former meaning back afterwards."""
         former, former_wide = self.env.get(var), self.wide.pop(var, None)
+        self.rebind()
         yield
+        self.rebind()
         self.env.pop(var, None)
         self.wide.pop(var, None)
         if former is not None:

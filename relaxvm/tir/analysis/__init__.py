@@ -9,6 +9,7 @@ from ...base import submodules as _submodules
 from .access_lca import detect_buffer_access_lca as detect_buffer_access_lca
 from .access_region import get_block_access_region as get_block_access_region
 from .access_region import get_block_read_write_region as get_block_read_write_region
+from .buffer_access import access_nodes as access_nodes
 from .buffer_access import buffer_accesses as buffer_accesses
 from .buffer_access import gathered_data as gathered_data
 from .called_functions import called_functions as called_functions

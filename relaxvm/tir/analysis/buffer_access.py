@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ...ir import INTRINSICS, Call, GlobalVar, IntImm, Let, Node, Var, walk
 from ..stmt import Buffer, BufferLoad, BufferStore, LetStmt, MatchBufferRegion, PrimFunc
 
+_KINDS = frozenset({Buffer, BufferLoad, BufferStore, Call, Let, LetStmt, MatchBufferRegion})
 
-def buffer_accesses(func: PrimFunc) -> dict[Buffer, str]:
+
+def access_nodes(func: PrimFunc) -> list[Any]:
+    """What `buffer_accesses` and `gathered_data` look at, for who asks both."""
+    return [n for n in walk(func.body) if type(n) in _KINDS]
+
+
+def buffer_accesses(func: PrimFunc, nodes: Iterable[Any] | None = None) -> dict[Buffer, str]:
     """How each buffer that `func` touches is used: "r", "w" or "rw".
+
+    nodes  its `access_nodes`, if they are at hand
 
     Views of one memory (match_buffer, declared buffers, pointers kept in lets) count for each
     other. A buffer whose address leaves the function counts as "rw".
@@ -21,7 +31,7 @@ def buffer_accesses(func: PrimFunc) -> dict[Buffer, str]:
     def mark(data: Var, how: str) -> None:
         used.setdefault(id(data), set()).update(how)
 
-    for n in walk(func.body):
+    for n in access_nodes(func) if nodes is None else nodes:
         if isinstance(n, Buffer):
             buffers[id(n)] = n
         elif isinstance(n, BufferLoad):
@@ -48,15 +58,18 @@ def buffer_accesses(func: PrimFunc) -> dict[Buffer, str]:
     return result
 
 
-def gathered_data(func: PrimFunc) -> set[Var]:
-    """The data of buffers that `func` reads only at places that data says: a gather's table."""
+def gathered_data(func: PrimFunc, nodes: Iterable[Any] | None = None) -> set[Var]:
+    """The data of buffers that `func` reads only at places that data says: a gather's table.
+
+    nodes  its `access_nodes`, if they are at hand
+    """
     told: set[Var] = set()  # variables whose values depend on data
 
     def by_data(index: Node) -> bool:
         return any(isinstance(n, BufferLoad) or n in told for n in walk(index))
 
     loads: dict[Var, bool] = {}
-    for n in walk(func.body):
+    for n in access_nodes(func) if nodes is None else nodes:
         if isinstance(n, (Let, LetStmt)) and by_data(n.value):
             told.add(n.var)
         elif isinstance(n, BufferLoad) and loads.get(n.buffer.data, True):

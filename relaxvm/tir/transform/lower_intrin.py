@@ -73,9 +73,28 @@ class _Lower(ScopedRewriter):
     def __init__(self, fn: PrimFunc, formulas: bool, fused: bool) -> None:
         super().__init__(fn)
         self.formulas, self.fused = formulas, fused
+        self._plain: set[int] = set()
 
     def expr(self, e: PrimExpr) -> PrimExpr:
+        if self._is_plain(e):
+            return e
         return lower_intrinsics(e, self.analyzer, self._memo, self.formulas, self.fused)
+
+    def _is_plain(self, e: PrimExpr) -> bool:
+        """Whether nothing in `e` is to be lowered. What unrolled copies share is looked at once."""
+        plain = self._plain
+        reached: list[Any] = [e]
+        seen = {id(e)}
+        for n in reached:  # which grows meanwhile
+            if type(n) in _HANDLERS:
+                return False
+            for child in n._children_():
+                key = id(child)
+                if key not in plain and key not in seen and type(child) is not Buffer:
+                    seen.add(key)
+                    reached.append(child)
+        plain |= seen
+        return True
 
     def on_for(self, stmt: Any) -> Steps:
         self._memo = {}

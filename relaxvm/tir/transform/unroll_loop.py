@@ -9,9 +9,22 @@ A loop whose extent is not a constant, or that would grow the function too much,
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from ...ir import IntImm, IRModule, PassContext, Var, post_order, walk, wrap_int
+from ...ir import (
+    Add,
+    IntImm,
+    IRModule,
+    Let,
+    Mul,
+    PassContext,
+    PrimExpr,
+    Var,
+    post_order,
+    walk,
+    wrap_int,
+)
 from ...ir.transform import prim_func_pass, register_config
 from ..copies import defined
 from ..stmt import (
@@ -167,11 +180,17 @@ def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
         if id(n) in moved:
             if isinstance(n, Buffer):
                 changing.append(n)
-        elif any(id(c) in moved for c in n._children_()):
-            moved.add(id(n))
-            changing.append(n)
+            continue
+        for c in n._children_():
+            if id(c) in moved:
+                moved.add(id(n))
+                changing.append(n)
+                break
     variables = [n for n in own if isinstance(n, Var)]
     buffers = {id(n) for n in own if isinstance(n, Buffer)}
+    shifts: dict[int, _Shift | None] = {}
+    if not own and isinstance(stmt.min, IntImm):
+        changing, shifts = _with_shifts(body, changing, var)
     copies = []
     for i in range(extent):
         index: Any = stmt.min + i
@@ -181,11 +200,12 @@ def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
         if i:
             new |= {id(n): type(n)(n.name, n.dtype, n.type_annotation) for n in variables}
 
-        def now(c: Any, new: dict[int, Any] = new) -> Any:
-            return new.get(id(c), c)
+        def now(c: Any, get: Callable[[int, Any], Any] = new.get) -> Any:
+            return get(id(c), c)
 
         for n in changing:
-            copied = n._map_children_(now)
+            shift = shifts.get(id(n))
+            copied = n._map_children_(now) if shift is None else shift.with_value(index)
             if i and copied is n and id(n) in buffers:
                 # A view of outside memory is a new buffer too: two declarations of one buffer
                 # would clash.
@@ -193,6 +213,68 @@ def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
             new[id(n)] = copied
         copies.append(now(body))
     return copies
+
+
+class _Shift(NamedTuple):
+    """``rest + step * v + offset`` for a loop's variable v; no `rest` is 0."""
+
+    rest: PrimExpr | None
+    step: int
+    offset: int
+
+    def with_value(self, v: IntImm) -> PrimExpr:
+        offset = IntImm(v.dtype, wrap_int(self.offset + self.step * v.value, v.dtype))
+        if self.rest is None:
+            return offset
+        return Add(self.rest, offset) if offset.value else self.rest
+
+
+def _with_shifts(
+    body: Stmt, changing: list[Any], var: Var
+) -> tuple[list[Any], dict[int, _Shift | None]]:
+    """Which of `changing` is to be looked at for each copy, and what of it is linear in `var`:
+    nothing inside of that needs copies, and what the copies share is simplified once.
+    """
+    shifts: dict[int, _Shift | None] = dict.fromkeys(map(id, changing))
+    shifts[id(var)] = _Shift(None, 1, 0)
+    for n in changing:
+        if type(n) in _LINEAR and n.dtype is var.dtype:
+            a, b = _shift(n.a, shifts), _shift(n.b, shifts)
+            if a is not None and b is not None:
+                shifts[id(n)] = _LINEAR[type(n)](a, b)
+    needed, kept = {id(body)}, []
+    for n in reversed(changing):
+        if id(n) in needed:
+            kept.append(n)
+            if shifts[id(n)] is None:
+                needed.update(map(id, n._children_()))
+    return kept[::-1], shifts
+
+
+def _shift(e: PrimExpr, shifts: dict[int, _Shift | None]) -> _Shift | None:
+    """That of a part; None where it changes, but is not linear."""
+    if isinstance(e, IntImm):
+        return _Shift(None, 0, e.value)
+    return shifts[id(e)] if id(e) in shifts else _Shift(e, 0, 0)
+
+
+def _sum(a: _Shift, b: _Shift) -> _Shift:
+    rest = a.rest if b.rest is None else b.rest if a.rest is None else Add(a.rest, b.rest)
+    return _Shift(rest, a.step + b.step, a.offset + b.offset)
+
+
+def _product(a: _Shift, b: _Shift) -> _Shift | None:
+    if b.rest is not None or b.step:
+        a, b = b, a
+    if b.rest is not None or b.step:
+        return None
+    factor, rest = b.offset, a.rest
+    if rest is not None:
+        rest = Mul(rest, IntImm(rest.dtype, wrap_int(factor, rest.dtype)))
+    return _Shift(rest, a.step * factor, a.offset * factor)
+
+
+_LINEAR = {Add: _sum, Mul: _product}
 
 
 def _is_local_index(var: Var, body: Stmt) -> bool:
@@ -204,10 +286,15 @@ def _is_local_index(var: Var, body: Stmt) -> bool:
     )
 
 
+_DEFINING = (Stmt, Let)
+
+
 def _definitions(below: list[Any]) -> list[Any]:
     """The variables and buffers that are bound inside, which each copy needs of its own."""
     definitions: list[Any] = []
     for n in below:
+        if not isinstance(n, _DEFINING):
+            continue
         own = defined(n)
         if isinstance(n, Block):
             definitions += [b.data for b in own if isinstance(b, Buffer)]
