@@ -154,7 +154,7 @@ class IterMapper(Numbers):
                 memo[id(e)] = (e, self._read(e))
                 continue
             stack.append((e, True))
-            stack.extend((c, False) for c in e._children_() if isinstance(c, PrimExpr))
+            stack += [(c, False) for c in e._children_() if isinstance(c, PrimExpr)]
         return memo[id(expr)][1]
 
     def _read(self, e: PrimExpr) -> IterSumExpr | None:
@@ -223,7 +223,7 @@ class IterMapper(Numbers):
                     terms[k] = other._replace(scale=total)
                     break
             else:
-                terms.append(t._replace(scale=scale))
+                terms.append(t if sign == 1 else t._replace(scale=scale))
         kept = tuple([t for t in terms if not (isinstance(t.scale, int) and t.scale == 0)])
         return IterSumExpr(kept, base)
 

@@ -936,6 +936,8 @@ def const(value: Any, dtype: str | None = None) -> PrimExpr:
 
     A vector dtype gives a Broadcast. Raises TIRError for a value that does not fit.
     """
+    if type(value) is int and type(dtype) is DataType and dtype in _INT_BOUNDS:
+        return IntImm(dtype, value)
     if isinstance(value, np.ndarray) and not value.ndim:
         value = value[()]
     if dtype is None:

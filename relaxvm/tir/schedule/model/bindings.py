@@ -20,7 +20,7 @@ def loop_uses(realize: BlockRealize, var: Var) -> set[str]:
     return {
         axis.iter_type
         for axis, value in zip(realize.block.iter_vars, realize.iter_values)
-        if var in free_variables(value)
+        if value is var or (type(value) is not Var and var in free_variables(value))
     }
 
 

@@ -24,7 +24,6 @@ from ....ir import (
     const,
     descend,
     enter_leave,
-    nodes_of,
     post_order,
     walk,
 )
@@ -112,7 +111,11 @@ class State:
 
     def fresh(self) -> State:
         """The same state, with nothing moved yet."""
-        return State(self.fn, self) if self.moved else self
+        if not self.moved:
+            return self
+        state = State(self.fn, self)
+        state._paths = self._paths  # of the same function
+        return state
 
     @property
     def analyzer(self) -> Analyzer:
@@ -257,12 +260,13 @@ class State:
 
     def loops_above(self, stmt: Stmt, stop: Stmt | None = None) -> list[For]:
         """The loops around `stmt` within its block (or within `stop`), from the outside in."""
+        self.check(stmt)
         out: list[For] = []
-        s = self._parent(stmt)
-        while s is not None and type(s) is not Block and s is not stop:
+        entry = self._above.get(id(stmt))
+        while entry is not None and type(s := entry[1]) is not Block and s is not stop:
             if type(s) is For:
                 out.append(s)
-            s = self._parent(s)
+            entry = self._above.get(id(s))
         return out[::-1]
 
     def _parent(self, stmt: Stmt) -> Stmt | None:
@@ -435,8 +439,10 @@ def rebuilt_outside_blocks(
             done[id(s)] = block(s)
         else:
             new = s
-            if any(done[id(c)] is not c for c in statements_below(s)):
-                new = s._map_children_(lambda c: done.get(id(c), c))
+            for c in statements_below(s):
+                if done[id(c)] is not c:
+                    new = s._map_children_(lambda c: done.get(id(c), c))
+                    break
             changed = change(new)
             done[id(s)] = new if changed is None else changed
     return done[id(root)]
@@ -525,7 +531,20 @@ def free_variables(e: Any) -> set[Var]:
     """The variables in an expression."""
     if type(e) is IntImm:
         return set()
-    return {e} if type(e) is Var else nodes_of(e, Var)
+    if isinstance(e, Var):
+        return {e}
+    # `nodes_of(e, Var)`, but what most expressions are made of is not entered.
+    seen: set[int] = set()
+    found: set[Var] = set()
+    reached = [e]
+    for n in reached:  # which grows meanwhile
+        for child in n._children_():
+            if isinstance(child, Var):
+                found.add(child)
+            elif type(child) is not IntImm and (key := id(child)) not in seen:
+                seen.add(key)
+                reached.append(child)
+    return found
 
 
 def loads_of(e: Node) -> list[BufferLoad]:
