@@ -279,6 +279,18 @@ def seen_while_building(monkeypatch, watched):
     return [*seen, net._worker is not None]
 
 
+@pytest.mark.parametrize(
+    ("running", "average", "idle"),
+    [("1/99", 3.0, True), ("2/99", 3.0, False), ("2/99", 0.5, True), ("what", 3.0, False)],
+)
+def test_a_core_is_idle_now_or_was_in_the_last_minute(monkeypatch, running, average, idle):
+    monkeypatch.setattr(net, "usable_cores", lambda: 2)
+    monkeypatch.setattr(os, "getloadavg", lambda: (average,) * 3)
+    text = f"{average} {average} {average} {running} 7"
+    monkeypatch.setattr(net.pathlib.Path, "read_text", lambda path: text)
+    assert net.idle_core() is idle
+
+
 @pytest.mark.parametrize("idle", [True, False])
 def test_a_build_starts_a_worker_early_where_a_core_is_idle_and_ends_one_it_did_not_need(
     faulty, monkeypatch, idle
