@@ -109,7 +109,14 @@ def _keep_meanwhile(cache: DiskCache, key: bytes, program: Executable, *facts: A
         with contextlib.suppress(MemoryError):
             _keep(cache, key, program, *facts)
 
-    thread = threading.Thread(target=keep, name="relaxvm program cache")
+    def keep_meanwhile() -> None:
+        with contextlib.suppress(AttributeError, OSError):
+            # The threads that run the program come first. (On Linux, priorities are of threads.)
+            if sys.platform == "linux":
+                os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
+        keep()
+
+    thread = threading.Thread(target=keep_meanwhile, name="relaxvm program cache")
     try:
         thread.start()
     except RuntimeError:
