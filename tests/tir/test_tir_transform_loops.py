@@ -211,6 +211,27 @@ def main(A: T.Buffer((150,), "float32"), B: T.Buffer((60,), "float32")):
     assert not any(isinstance(n, Ramp) for n in walk(done))
 
 
+def test_memory_under_another_name_is_not_written_twice():
+    fn, done = in_vectors("""
+def main(x: T.Buffer((30,), "float32"), y: T.Buffer((30,), "float32")):
+    a = T.allocate([30], "float32", "global")
+    A = T.Buffer((30,), "float32", data=a)
+    q: T.handle("float32") = a
+    B = T.Buffer((30,), "float32", data=q)
+    for i in range(30):
+        A[i] = x[i]
+    for i in range(30):
+        A[i] = B[i] * T.float32(2)
+    for i in range(30):
+        y[i] = A[i]
+""")
+    start = np.arange(30, dtype="float32")
+    for function in (fn, done):
+        got = np.zeros(30, "float32")
+        interpret(function, start, got)
+        assert (got == 2 * start).all()
+
+
 def test_loops_of_nearly_as_many_iterations_become_vectors_too():
     """Columns by phases: one of them has a zero more in front, the other one behind."""
     fn, done = in_vectors("""

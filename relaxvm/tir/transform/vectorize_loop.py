@@ -194,9 +194,13 @@ class _Vectorize(ScopedRewriter):
         if most == 1:
             once = substitute(store, {var: loop.min})
             return once if fewest == 1 else IfThenElse(GT(extent, const(0, extent.dtype)), once)
+        loads = [n for n in walk(store.value) if isinstance(n, BufferLoad)]
         if store.buffer.data not in self.alone or not _is_simple(store, var):
             return loop
-        kinds = {n.dtype for n in walk(store) if isinstance(n, BufferLoad)} | {store.buffer.dtype}
+        if any(n.buffer.data not in self.alone | self.outside for n in loads):
+            # A pointer kept in a let may be to the same memory.
+            return loop
+        kinds = {n.dtype for n in loads} | {store.buffer.dtype}
         lanes = min(self.bits // max(d.bits for d in kinds), fewest)
         if lanes < 2:
             return loop
