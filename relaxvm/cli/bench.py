@@ -11,16 +11,21 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base import LoadError
-from ..program_cache import settle
+from ..base import Deferred, LoadError
 from ..runtime import VirtualMachine, cpu, usable_cores
 from .console import Console
 from .inputs import add_input_options, inputs_of, plain
 from .models import add_build_options, add_model, opened
+
+if TYPE_CHECKING:
+    from .. import program_cache
+else:
+    # The other commands do without it.
+    program_cache = Deferred("relaxvm.program_cache")
 
 HELP = "measure a model, alone or beside other runtimes"
 EXAMPLES = """
@@ -74,7 +79,7 @@ def run(arguments: argparse.Namespace, console: Console) -> int:
         raise LoadError(f"--beside {others[0]}: it runs ONNX models; {arguments.model} is none")
     program = model.program(arguments, console)
     # Nothing else shall be at work.
-    settle()
+    program_cache.settle()
     inputs = inputs_of(arguments, program, console, model.shapes)
     results: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}

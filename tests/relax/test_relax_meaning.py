@@ -9,7 +9,7 @@ import pytest
 from pass_cases import parse
 
 from relaxvm import pipeline, relax
-from relaxvm.ir import PassContext
+from relaxvm.ir import PassContext, const
 from relaxvm.ir.transform import Sequential, function_pass, module_pass
 from relaxvm.ir.walk import transform as rebuild
 from relaxvm.meaning import MeaningError
@@ -105,8 +105,8 @@ def stores_one_more(fn, mod, ctx):
     """What is stored is one more."""
 
     def change(n):
-        if isinstance(n, BufferStore) and n.value.dtype == "float32":
-            return n.replace(value=n.value + 1.0)
+        if isinstance(n, BufferStore) and n.value.dtype.element == "float32":
+            return n.replace(value=n.value + const(1.0, n.value.dtype))
         return None
 
     return fn.replace(body=rebuild(fn.body, change))

@@ -23,7 +23,8 @@ vectors that no register fits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...arith import Analyzer, conjuncts, linear_in, stride
@@ -87,6 +88,7 @@ from ..stmt import (
     Stmt,
     While,
     seq,
+    statements_below,
 )
 from .rewriter import ScopedRewriter, Steps, StmtRewriter, constant
 
@@ -128,6 +130,10 @@ class _Vectorize(ScopedRewriter):
         super().__init__(fn)
         self.enable, self.explicit = enable, explicit
         self.bits = int(fn.get_attr("tir.vector_bits", 0)) if enable and explicit else 0
+        if any(map(_adds_to_scalar, descend(fn.body, _serial_below))):
+            # The order of that sum is LLVM's choice, and shall not be another one where the same
+            # function works in place and its other loops stay scalars.
+            self.bits = 0
         self.outside = {buffer.data for buffer in fn.buffer_map.values()}
         # How many scalars the loop at hand stored before.
         self.scalars = 0
@@ -218,6 +224,23 @@ class _Vectorize(ScopedRewriter):
             return loop
         kind = ForKind.UNROLLED if few else ForKind.SERIAL
         return For(vector, const(0, var.dtype), const(number, extent.dtype), kind, body)
+
+
+def _serial_below(s: Stmt) -> Sequence[Stmt]:
+    is_vector = isinstance(s, For) and s.kind == ForKind.VECTORIZED
+    return () if is_vector else statements_below(s)
+
+
+def _adds_to_scalar(s: Stmt) -> bool:
+    """Whether a statement adds to a scalar of floats."""
+    if not isinstance(s, BufferStore) or not isinstance(s.value, Add) or not s.value.dtype.is_float:
+        return False
+    return s.value.dtype.lanes == 1 and any(
+        isinstance(part, BufferLoad)
+        and part.buffer.data is s.buffer.data
+        and all(map(operator.is_, part.indices, s.indices))
+        for part in (s.value.a, s.value.b)
+    )
 
 
 def _is_simple(store: BufferStore, var: Var) -> bool:
