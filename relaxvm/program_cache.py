@@ -110,9 +110,9 @@ def _keep_meanwhile(cache: DiskCache, key: bytes, program: Executable, *facts: A
             _keep(cache, key, program, *facts)
 
     def keep_meanwhile() -> None:
-        with contextlib.suppress(AttributeError, OSError):
-            # The threads that run the program come first. (On Linux, priorities are of threads.)
-            if sys.platform == "linux":
+        if sys.platform == "linux":
+            # There priorities are of threads: those that run the program come first.
+            with contextlib.suppress(OSError):
                 os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), 19)
         keep()
 

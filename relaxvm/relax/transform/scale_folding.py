@@ -20,7 +20,6 @@ import numpy as np
 
 from ...base import DataType, decided, declined, in_function
 from ...ir import FloatImm, IRModule, Op
-from ...runtime import array as as_array
 from ...runtime import empty
 from ..analysis.written import maybe_written_vars
 from ..derive import tensor_dims
@@ -300,23 +299,7 @@ class _Folding:
             factor = factor.reshape(factor.shape[grown:])
         if math.prod(shape) > max(value.size, _SHARED_BYTES):
             return None
-        dtype = str(first.struct_info.dtype)
-        least, most = _RANGE[dtype]
-        scaled = empty(shape, dtype)
-        as_bits = DataType(dtype).is_bits
-        new = np.empty(shape) if as_bits else scaled.numpy()
-        # In double precision piece by piece, rounded once.
-        np.multiply(value, factor, new, dtype="float64", casting="same_kind")
-        if as_bits:
-            scaled.numpy()[...] = to_storage(new, dtype)
-        magnitude = np.abs(new)
-        if new.size and not magnitude.max() <= most:
-            return None
-        if new.size and magnitude.min() < least:
-            lost = (magnitude < least) & (np.abs(value) >= least) & (factor != 0)
-            if lost.any():
-                return None
-        return Constant(scaled, span=first.span)
+        return constant_like(first, value, factor)
 
     def factor(self, place: Place, scale: Scale) -> tuple[Any, Scale]:
         """The constant at `place` as it was first, and what it is to be scaled by in all."""
@@ -429,12 +412,27 @@ def array_of(value: Any) -> np.ndarray | None:
     return from_storage(value.data.numpy(), str(info.dtype))
 
 
-def constant_like(first: Any, value: np.ndarray) -> Constant | None:
-    """A constant of the dtype of `first`; None if `value` is not finite there."""
+def constant_like(first: Any, value: np.ndarray, factor: Any = 1.0) -> Constant | None:
+    """A constant of the dtype of `first`: `value * factor`, in double precision, rounded once. None
+    if that is not finite there, or loses digits that `value` has.
+    """
     dtype = str(first.struct_info.dtype)
-    if value.size and not max(value.max(), -value.min()) <= _RANGE[dtype][1]:
+    least, most = _RANGE[dtype]
+    scaled = empty(np.broadcast_shapes(np.shape(value), np.shape(factor)), dtype)
+    as_bits = DataType(dtype).is_bits
+    new = np.empty(scaled.shape) if as_bits else scaled.numpy()
+    # Piece by piece: doubles of a large weight would take as much memory again, twice.
+    np.multiply(value, factor, new, dtype="float64", casting="same_kind")
+    if as_bits:
+        scaled.numpy()[...] = to_storage(new, dtype)
+    magnitude = np.abs(new)
+    if new.size and not magnitude.max() <= most:
         return None
-    return Constant(as_array(to_storage(value, dtype), dtype=dtype), span=first.span)
+    if new.size and magnitude.min() < least:
+        lost = (magnitude < least) & (np.abs(value) >= least) & (np.asarray(factor) != 0)
+        if lost.any():
+            return None
+    return Constant(scaled, span=first.span)
 
 
 def _least(scale: Scale) -> Scale:

@@ -146,7 +146,7 @@ def iteration_work(body: Stmt, known: dict[Var, Value]) -> PrimExpr:
 
 def _joined(how: Any, a: int | PrimExpr, b: int | PrimExpr) -> int | PrimExpr:
     if isinstance(a, int) and isinstance(b, int):
-        return max(0, min(a + b if how is Add else a * b, _MOST_WORK))
+        return _bounded(a + b if how is Add else a * b)
     x, y = (_constant(n) if isinstance(n, int) else n for n in (a, b))
     return binary(how, x, y)
 
@@ -156,7 +156,11 @@ def _statements_in(s: Any) -> list[Stmt]:
 
 
 def _constant(value: int) -> IntImm:
-    return IntImm(_INT64, max(0, min(value, _MOST_WORK)))
+    return IntImm(_INT64, _bounded(value))
+
+
+def _bounded(work: int) -> int:
+    return max(0, min(work, _MOST_WORK))
 
 
 def _leaf_work(s: Stmt) -> int:

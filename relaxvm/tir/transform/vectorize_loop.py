@@ -130,7 +130,7 @@ class _Vectorize(ScopedRewriter):
         super().__init__(fn)
         self.enable, self.explicit = enable, explicit
         self.bits = int(fn.get_attr("tir.vector_bits", 0)) if enable and explicit else 0
-        if any(map(_adds_to_scalar, descend(fn.body, _serial_below))):
+        if self.bits and any(map(_adds_to_scalar, descend(fn.body, _serial_below))):
             # The order of that sum is LLVM's choice, and shall not be another one where the same
             # function works in place and its other loops stay scalars.
             self.bits = 0
@@ -203,7 +203,7 @@ class _Vectorize(ScopedRewriter):
         loads = [n for n in walk(store.value) if isinstance(n, BufferLoad)]
         if store.buffer.data not in self.alone or not _is_simple(store, var):
             return loop
-        if any(n.buffer.data not in self.alone | self.outside for n in loads):
+        if not self.alone | self.outside >= {n.buffer.data for n in loads}:
             # A pointer kept in a let may be to the same memory.
             return loop
         kinds = {n.dtype for n in loads} | {store.buffer.dtype}

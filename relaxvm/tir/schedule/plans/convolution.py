@@ -37,7 +37,6 @@ from ...transform import PARTITION_HINT
 from .contraction import in_registers
 from .convolution_shape import Sizes, Tile, block_of, rests_cost, tile_of, tiles_cost
 from .convolution_work import (
-    MOST_LANES_OF_A_COPY,
     Work,
     demand_of,
     extent_of_dimension,
@@ -295,7 +294,7 @@ class _Convolve(Work):
         sch = self.sch
         *rows, last = loops_inside(sch, copy, loop)
         count = extent_of(sch, rows[-1]) if rows else None
-        if count is None or (extent_of(sch, last) or 99) > MOST_LANES_OF_A_COPY:
+        if count is None or not self.is_short(last):
             return
         few = next(n for n in range(_MOST_ROWS_AT_ONCE, 0, -1) if count % n == 0)
         sch.unroll(sch.split(rows[-1], [None, few])[1])

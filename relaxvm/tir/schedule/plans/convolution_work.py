@@ -23,7 +23,7 @@ from .transpose import copy_by_squares
 from .view import View
 
 _Axes = Callable[[Mapping[Var, Any]], list[Any]]
-MOST_LANES_OF_A_COPY = 64
+_MOST_LANES_OF_A_COPY = 64
 # Steps of an image that are worth another thread.
 _LEAST_SHARED = 1 << 19
 _LEAST_STEPS = 1 << 12
@@ -220,6 +220,10 @@ class Work:
             *steps, last = list(self.sch.get_loops(each))[-count:]
             self.finish(steps, last)
 
+    def is_short(self, loop: Any) -> bool:
+        """Whether a loop over a row is short enough to be one vector."""
+        return (extent_of(self.sch, loop) or 99) <= _MOST_LANES_OF_A_COPY
+
     def finish_copy(self, write: Any, loop: Any, known: bool, after: Any = None) -> None:
         """Vectors for a copy of short rows in `loop`; LLVM makes those of long ones. Of an image
         whose size is not known the copy ends with the last row, without asking in each. The block
@@ -227,7 +231,7 @@ class Work:
         """
         sch = self.sch
         *rows, last = loops_inside(sch, write, loop)
-        if (extent_of(sch, last) or 99) <= MOST_LANES_OF_A_COPY:
+        if self.is_short(last):
             sch.vectorize(last)
         if rows and not known:
             sch.annotate(rows[-1], PARTITION_HINT, True)
@@ -235,7 +239,7 @@ class Work:
             sch.reverse_compute_at(after, loop)
             fuse_run(sch, after, loops_inside(sch, after, loop))
             last = loops_inside(sch, after, loop)[-1]
-            if (extent_of(sch, last) or 99) <= MOST_LANES_OF_A_COPY:
+            if self.is_short(last):
                 sch.vectorize(last)
 
     def turn_round(self, write: Any, loop: Any, lanes: int, line: int) -> None:
