@@ -50,6 +50,9 @@ class Interrupts:
             yield
         except KeyboardInterrupt:
             self._waits = max(0, self._waits - 1)
+            # Python ends by the signal, caught or not, if the last text that it executed (which
+            # importing a dataclass does) was broken off by one.
+            exec("")
             raise
         finally:
             self._is_heard = before

@@ -134,6 +134,20 @@ def test_several_interrupts_at_any_moment_leave_no_traceback(tmp_path, seed):
     assert len(JSONDatabase(work_dir=tmp_path / "work")) == int(out.split()[-1])
 
 
+def test_an_interrupt_inside_of_executed_text_does_not_end_the_process():
+    program = """if True:
+        import signal
+        from relaxvm.meta_schedule import heard, interrupts
+        with interrupts():
+            try:
+                with heard():
+                    exec("signal.raise_signal(signal.SIGINT)")
+            except KeyboardInterrupt:
+                print("caught")
+    """
+    assert subprocess.check_output([sys.executable, "-c", program], text=True) == "caught\n"
+
+
 def test_interrupts_are_raised_where_they_are_heard():
     def press():
         signal.raise_signal(signal.SIGINT)
