@@ -13,6 +13,7 @@ from relaxvm import relax
 from relaxvm.ir import IRModule, PassContext
 from relaxvm.ir import Var as TirVar
 from relaxvm.relax import op, transform
+from relaxvm.relax.op.meaning import from_storage, to_storage
 
 both = transform.FoldScaleAxis()
 backward = transform.BackwardFoldScaleAxis()
@@ -400,6 +401,27 @@ def test_divisors_whose_inverse_their_dtype_cannot_hold_stay(dtype, divisor):
     with PassContext() as ctx:
         assert transform.BackwardFoldScaleAxis(written=True)(mod) is mod
     assert "overflow or lose digits" in str(ctx.report)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_large_weights_are_looked_at_to_the_last_piece(dtype):
+    weight, factor = np.tile(np.linspace(0.5, 2, 300), (500, 1)), positive(300, dtype=dtype)
+
+    def folded(last, factor):
+        weight[-1, -1] = last
+        w = relax.const(weight, dtype)
+        return both(
+            model(lambda e, x: op.multiply(e(op.matmul(x, w)), factor), (2, 500), dtype=dtype)
+        )
+
+    new = folded(3.0, factor)
+    assert products(new) == 0
+    got = new["main"].body.blocks[0].bindings[0].value.args[1].data
+    w, f = (from_storage(c.data.numpy(), dtype) for c in (relax.const(weight, dtype), factor))
+    exact = to_storage(w.astype("float64") * f, dtype)
+    np.testing.assert_array_equal(got.numpy(), exact)
+    assert products(folded(3e38, relax.const(np.full(300, 2.0), dtype))) == 1
+    assert products(folded(1e-37, relax.const(np.full(300, 0.01), dtype))) == 1
 
 
 def test_integers_and_mixed_dtypes_stay():

@@ -20,7 +20,7 @@ import numpy as np
 
 from ...base import DataType, decided, declined, in_function
 from ...ir import FloatImm, IRModule, Op
-from ...runtime import empty
+from ...runtime import empty, side_by_side
 from ..analysis.written import maybe_written_vars
 from ..derive import tensor_dims
 from ..expr import Binding, Call, Constant, Function, PrimValue, Var, VarBinding
@@ -400,6 +400,8 @@ _RANGE = {
     "float64": (2.226e-308, 1.79e308),
 }
 """By dtype: the least magnitude that has all digits, and the largest."""
+# How many elements of a constant are scaled at once: a cache holds them until they are checked.
+_PIECE = 1 << 16
 
 
 def array_of(value: Any) -> np.ndarray | None:
@@ -418,20 +420,35 @@ def constant_like(first: Any, value: np.ndarray, factor: Any = 1.0) -> Constant 
     """
     dtype = str(first.struct_info.dtype)
     least, most = _RANGE[dtype]
-    scaled = empty(np.broadcast_shapes(np.shape(value), np.shape(factor)), dtype)
+    shape = np.broadcast_shapes(np.shape(value), np.shape(factor))
+    scaled = empty(shape, dtype)
     as_bits = DataType(dtype).is_bits
-    new = np.empty(scaled.shape) if as_bits else scaled.numpy()
-    # Piece by piece: doubles of a large weight would take as much memory again, twice.
-    np.multiply(value, factor, new, dtype="float64", casting="same_kind")
+    new = np.empty(shape) if as_bits else scaled.numpy()
+    values, factors = np.broadcast_to(value, shape), np.broadcast_to(factor, shape)
+    refused: list[Any] = []
+
+    def fill(place: Any) -> None:
+        value, factor, piece = values[place], factors[place], new[place]
+        # Of numpy before 2, threads do not share what errors are to do.
+        with np.errstate(all="ignore"):
+            np.multiply(value, factor, piece, dtype="float64", casting="same_kind")
+        magnitude = np.abs(piece)
+        if piece.size and not magnitude.max() <= most:
+            refused.append(place)
+        elif piece.size and magnitude.min() < least:
+            lost = (magnitude < least) & (np.abs(value) >= least) & (factor != 0)
+            if lost.any():
+                refused.append(place)
+
+    places: list[Any] = [...]
+    if new.size > _PIECE:
+        rows = max(1, _PIECE * len(new) // new.size)
+        places = [slice(k, k + rows) for k in range(0, len(new), rows)]
+    side_by_side(fill, places)
+    if refused:
+        return None
     if as_bits:
         scaled.numpy()[...] = to_storage(new, dtype)
-    magnitude = np.abs(new)
-    if new.size and not magnitude.max() <= most:
-        return None
-    if new.size and magnitude.min() < least:
-        lost = (magnitude < least) & (np.abs(value) >= least) & (np.asarray(factor) != 0)
-        if lost.any():
-            return None
     return Constant(scaled, span=first.span)
 
 
