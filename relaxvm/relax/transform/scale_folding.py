@@ -448,7 +448,7 @@ def constant_like(first: Any, value: np.ndarray, factor: Any = 1.0) -> Constant 
     if refused:
         return None
     if as_bits:
-        scaled.numpy()[...] = to_storage(new, dtype)
+        scaled.array[...] = to_storage(new, dtype)
     return Constant(scaled, span=first.span)
 
 
