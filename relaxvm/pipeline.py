@@ -45,6 +45,7 @@ from .target import (
     compile_program,
     cpu_model,
     llvm_at_hand,
+    support_at_hand,
     worker_at_hand,
 )
 from .tir.schedule import builtins_replaced
@@ -174,6 +175,8 @@ def build_held(
     chosen = Choices() if pipeline is None else choices_for(mod, target)
     target, exec_mode = chosen.target(target), exec_mode or chosen.exec_mode
     with collected() as report, chosen.passes(), worker_at_hand(called_operators(mod)):
+        if exec_mode != "bytecode":
+            support_at_hand(target)
         mod, passes = _planned(chosen.converted(mod), pipeline)
         schedule = None
         if tir_pipeline == "default":

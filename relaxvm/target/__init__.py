@@ -25,6 +25,7 @@ from .llvm import pipes as pipes
 from .llvm import rebuild_kernels as rebuild_kernels
 from .llvm import receive as receive
 from .llvm import send as send
+from .llvm import support_at_hand as support_at_hand
 from .llvm import worker_at_hand as worker_at_hand
 from .target import Target as Target
 from .target import TargetKind as TargetKind

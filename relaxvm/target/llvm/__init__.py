@@ -12,6 +12,7 @@ from .build import compile_program as compile_program
 from .build import generate_llvm as generate_llvm
 from .build import machine_of as machine_of
 from .build import rebuild_kernels as rebuild_kernels
+from .build import support_at_hand as support_at_hand
 from .dot_units import dot_units as dot_units
 from .dot_units import vector_units as vector_units
 from .intrinsics import LLVM_INTRINSIC_IDS as LLVM_INTRINSIC_IDS

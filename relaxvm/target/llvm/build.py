@@ -4,8 +4,11 @@ functions of the virtual machine that call them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -24,6 +27,7 @@ from ...runtime import (
     verify_program,
     without_contents,
 )
+from ...runtime.locks import lock
 from ...tir import PrimFunc
 from ..target import Target
 from .codegen import Generated, InnerKernel
@@ -36,6 +40,7 @@ from .machine import (
     producer,
 )
 from .module import ModuleText
+from .net import has_worker
 from .net import prepare as prepare_llvm
 from .portable import pack_portable, unpack_portable
 from .units import CompiledUnit, Settings, Unit, finish_unit, generate_module, prepare, split
@@ -247,9 +252,37 @@ def _compile_or_find(units: list[Unit], settings: Settings, key: str | None) -> 
     return [compiled[i] for i in range(len(units))]
 
 
-@functools.lru_cache(maxsize=8)
+def support_at_hand(target: Target) -> None:
+    """Have compiled what all programs for `target` call, in a thread, if LLVM's process is there:
+    while passes run, it has nothing to do.
+    """
+    if target.kind_name != "llvm" or not has_worker():
+        return
+    machine = machine_of(target)
+
+    def prepare_support() -> None:
+        # What fails here fails again where it is needed.
+        with contextlib.suppress(RelaxvmError):
+            _compile_support(machine)
+
+    with contextlib.suppress(RuntimeError):
+        # There may be too many threads, or no more as Python is ending.
+        threading.Thread(
+            target=copy_context().run, args=(prepare_support,), daemon=True
+        ).start()  # fmt: skip
+
+
 def _compile_support(machine: Machine) -> bytes:
     """What the functions of all programs call."""
+    with _support_lock:
+        return _support(machine)
+
+
+_support_lock = lock()
+
+
+@functools.lru_cache(maxsize=8)
+def _support(machine: Machine) -> bytes:
     text = ModuleText(machine.triple, machine.native_half)
     define_support(text)
     key = repr(("support", __version__, producer(), machine, text.text())).encode()
