@@ -109,3 +109,48 @@ def test_sums_of_a_variable_that_is_bound_again_are_computed_again():
     twice = Let(v, A[0] + 1, place * 2) * Let(v, A[1] + 1, place * 2)
     body = seq(*stores, BufferStore(B, twice, [const(2, "int64")]))
     same(PrimFunc([A, B], body), np.array([3, 40], "int64"), 4)
+
+
+COPIES = """
+@T.prim_func
+def main(A: T.Buffer((256,), "{dtype}"), B: T.Buffer((256,), "{dtype}")):
+    for k in range(3):
+        for i in T.unroll(4):
+            for j in T.unroll(-1, 2):
+                {statement}
+"""
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "int64"])
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "B[k * 64 + i * 8 + j + 1] = A[200 - k - i * 16 - j]",
+        "B[T.Ramp(k * 64 + i * 16 + (j + 1) * 2, 1, 2)] = A[T.Ramp((i + k) * 8 + j + 9, 1, 2)]",
+        "B[T.Ramp(k + i * 60, 3, 5)] = A[T.Ramp(i * 32 + j + 1, 2, 5)] * A[T.Ramp(i, 9, 5)]",
+        "B[T.Ramp(i * 8 + j + 1, 30, 5)] = A[T.Ramp(i * 8 + j + 1, 30, 5)]",
+        "B[T.Cast('int64', i) * T.int64(9) + T.Cast('int64', j + 1)] = A[i] + A[k + 7 - j]",
+        "if i < 2: B[i * 8 + j + 1] = A[k]\n                else: B[i * 8 + j + 1] = A[i]",
+        "if i * 2 >= 3 and k < 2: B[i * 8 + j + 1] = A[k + 1 - j]",
+        "B[i * 16 + k] = B[i * 16 + k] + A[k * 16 + (j + 1)] * A[i + 3]",
+        "B[T.Ramp(i * 8, 1, 8)] = T.if_then_else(k < 2, A[T.Ramp(i * 9 + k, 1, 8)], "
+        "T.Broadcast(T.{dtype}(0), 8))",
+    ],
+)
+def test_copies_read_and_write_where_the_interpreter_does(dtype, statement):
+    statement = statement.format(dtype=dtype)
+    fn = from_source(COPIES.format(dtype=dtype, statement=statement))
+    same(fn, data(dtype, 256), 256)
+
+
+def test_indices_that_wrap_around_between_their_parts():
+    """Nothing is read there: the interpreter, and machine code, only add up in 64 bits."""
+    huge = (1 << 63) - 8
+    fn = from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
+    for k in range(2):
+        for i in T.unroll(4):
+            B[T.int64({huge}) + T.Cast("int64", k) * T.int64(8) - T.int64({huge}) + i] = A[i]
+""")
+    same(fn, data("float32", 64), 64)

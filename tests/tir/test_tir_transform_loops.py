@@ -13,6 +13,8 @@ from relaxvm.ir import IRModule, PassContext, Ramp, walk
 from relaxvm.tir import BufferStore, For, ForKind, SeqStmt, interpret
 from relaxvm.tir.transform import (
     SCALAR_WORK,
+    WRITES_OUT,
+    WRITTEN_OUT,
     Apply,
     BindTarget,
     ConvertForLoopsToSerial,
@@ -531,6 +533,81 @@ def main(B: T.Buffer((8,), "float32")):
 """
     with PassContext(config={"tir.UnrollLoop": {"unroll_local_access": True}}):
         assert len(kinds(body_of(UnrollLoop(), text))) == 1
+
+
+LEFT = """
+def main(A: T.Buffer((64,), "float32"), B: T.Buffer((512,), "float32"), n: T.int32):
+    for k in range(4):
+        for i in T.unroll(3):
+            for j in T.unroll(2):
+                %s
+"""
+
+
+def left(statement, config=None, attribute=True):
+    """The numbers of nodes that the loops left to code generators say they grow by."""
+    fn = parse(LEFT % statement)
+    fn = fn.with_attr({WRITES_OUT: True}) if attribute else fn
+    with PassContext(config=config or {}):
+        loops = [n for n in walk(UnrollLoop()(IRModule({"main": fn}))["main"]) if type(n) is For]
+    return [int(n.annotations[WRITTEN_OUT]) for n in loops if n.kind == ForKind.UNROLLED]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "A[k * 8 + i * 2 + j] = B[(i + k) * 3 - j] * T.float32(2)",
+        "A[T.Ramp(i * 16, 1, 4)] = T.Broadcast(B[j], 4)",
+        "if i < 2: A[k] = B[i + j]",
+        "if k < n: A[k + j] = B[i]",
+    ],
+)
+def test_code_generators_write_out_what_differs_in_places(statement):
+    outer, inner = left(statement)
+    assert outer > 2 * inner > 0
+    assert not left(statement, attribute=False)
+
+
+@pytest.mark.parametrize(
+    ("statement", "loops"),
+    [
+        # The inner loop is written out, the outer one left; or the inner one is left three times.
+        ("A[i * j] = T.float32(1)", 1),
+        ("A[k] = T.Cast('float32', j)", 1),
+        ("A[k] = B[i + T.Cast('int32', A[j])]", 1),
+        ("A[k] = T.if_then_else(j < k, B[i], T.float32(0))", 1),
+        ("A[i // 2] = T.float32(1)", 3),
+        ("if i * k < n: A[j] = B[j]", 3),
+        ("A[T.Broadcast(i, 4) * T.Ramp(0, 2, 4)] = T.Broadcast(B[j], 4)", 3),
+        ("if A[i] < A[j]: A[k] = B[k]", 0),
+    ],
+)
+def test_what_differs_otherwise_is_written_out_here(statement, loops):
+    assert len(left(statement)) == loops
+
+
+def test_what_passes_of_a_user_and_checks_see_is_straight():
+    statement = "A[k * 8 + i * 2 + j] = T.float32(2)"
+    for config in (
+        {"tir.add_lower_pass": [(2, Simplify())]},
+        {"tir.instrument_bound_checkers": True},
+    ):
+        assert left(statement) and not left(statement, config)
+    asked = LEFT.replace("range(4)", 'T.serial(4, annotations={"tir.prefetch": 64})') % statement
+    fn = parse(asked).with_attr({WRITES_OUT: True})
+    assert kinds(UnrollLoop()(IRModule({"main": fn}))["main"]) == [ForKind.SERIAL]
+
+
+def test_a_loop_is_not_written_out_because_it_says_so():
+    text = """
+def main(A: T.Buffer((64,), "float32")):
+    for i in T.unroll(%s, annotations={"tir.written_out": 1}):
+        A[0] = T.float32(1)
+"""
+    for extent, writes_out in ((4, False), (1 << 40, True)):
+        fn = parse(text % extent).with_attr({WRITES_OUT: writes_out})
+        out = UnrollLoop()(IRModule({"main": fn}))["main"]
+        assert not any(WRITTEN_OUT in n.annotations for n in walk(out) if isinstance(n, For))
 
 
 # -- Simplify and RemoveNoOp -----------------------------------------------------------------------

@@ -4,59 +4,46 @@ functions of the virtual machine that call them.
 
 from __future__ import annotations
 
-import contextlib
-import functools
-import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextvars import copy_context
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import msgpack
 
-from ... import __version__
-from ...base import CodegenError, LoadError, RelaxvmError, add_note
+from ...base import LoadError, RelaxvmError, add_note
 from ...ir import IRModule, PassContext
 from ...ir.transform import Pass
 from ...runtime import (
     CompiledCode,
-    DiskCache,
     KernelSection,
     NativeCode,
     Program,
     verify_program,
     without_contents,
 )
-from ...runtime.locks import lock
 from ...tir import PrimFunc
 from ..target import Target
 from .codegen import Generated, InnerKernel
 from .machine import (
     Machine,
-    canonical_features,
     compile_glue,
     compile_text,
     host_machine,
+    machine_of,
     producer,
 )
 from .module import ModuleText
-from .net import has_worker
 from .net import prepare as prepare_llvm
 from .portable import pack_portable, unpack_portable
+from .support import compile_support, objects
 from .units import CompiledUnit, Settings, Unit, finish_unit, generate_module, prepare, split
 from .vm_program import compile_functions
-from .vm_support import define_support
 from .workers import compile_units
 
 MAX_PORTABLE_BYTES = 1 << 28
 # Machines whose CPython has the layouts of `runtime.pyabi`.
 _64_BITS = ("x86_64", "amd64", "aarch64", "arm64", "riscv64", "ppc64le", "powerpc64le")
 _P = TypeVar("_P", bound=Program)
-_DEFAULT_OPT_LEVEL = 2
-# Level 2 gains these nothing.
-_SUPPORT_OPT_LEVEL = 1
-# Units by what they are made of, VM functions by their program.
-_objects = DiskCache("objects", 1 << 29)
 
 
 class Sources(Mapping[str, str]):
@@ -110,25 +97,6 @@ class Kernels:
     _key: str | None
 
 
-def machine_of(target: Any = None) -> Machine:
-    """What a target means to LLVM. Without options it is this computer, with all its features."""
-    target = Target("llvm") if target is None else Target(target)
-    here = host_machine()
-    triple = str(target.options.get("mtriple", here.triple))
-    level = int(target.options.get("opt-level", _DEFAULT_OPT_LEVEL))
-    if not 0 <= level <= 3:
-        raise CodegenError(f"target {target}: opt-level is 0 to 3, got {level}")
-    is_here = triple == here.triple
-    cpu = target.mcpu or (here.cpu if is_here else "")
-    if any(c in cpu + triple for c in '\0\n"\\'):
-        raise CodegenError(f"target {target}: no such CPU or triple")
-    features: list[str] = []
-    if is_here and cpu in (here.cpu, "native"):
-        cpu = here.cpu
-        features = here.features.split(",")
-    return Machine(triple, cpu, canonical_features([*features, *target.mattr]), level)
-
-
 def compile_prim_funcs(mod: IRModule, target: Any = None) -> KernelSection:
     """The loop functions of `mod` as kernels, named by their global names; other functions are
     left out.
@@ -168,7 +136,7 @@ def compile_program(program: _P, kernels: Kernels) -> _P:
     functions, code = compiled
     section = kernels.section
     objects = [each for native in section.native for each in native.objects]
-    native = _native(machine, (code, _compile_support(machine), *objects), functions)
+    native = _native(machine, (code, compile_support(machine), *objects), functions)
     return program.with_kernels(KernelSection(section.infos, section.portable, native))
 
 
@@ -195,7 +163,7 @@ def _compile_functions(program: Program, kernels: Kernels) -> tuple[CompiledCode
         called = [(name, k.symbol, k.failures, k.threads) for name, k in kernels.inner.items()]
         made_of = repr(("functions", kernels._key, machine, called))
         whole = made_of.encode() + b"\0" + without_contents(program)
-    data = None if whole is None else _objects.get(whole)
+    data = None if whole is None else objects.get(whole)
     if data is not None:
         plain, code = msgpack.unpackb(data, strict_map_key=False)
         return CompiledCode.from_plain(plain), code
@@ -205,7 +173,7 @@ def _compile_functions(program: Program, kernels: Kernels) -> tuple[CompiledCode
         return None
     code = compile_glue(text.text(), machine)
     if whole is not None:
-        _objects.put(whole, msgpack.packb([functions.to_plain(), code], use_bin_type=True))
+        objects.put(whole, msgpack.packb([functions.to_plain(), code], use_bin_type=True))
     return functions, code
 
 
@@ -238,7 +206,7 @@ def _compile_or_find(units: list[Unit], settings: Settings, key: str | None) -> 
     compiled: dict[int, CompiledUnit] = {}
     if key is not None:
         for i, unit in enumerate(units):
-            data = _objects.get(unit.key(key))
+            data = objects.get(unit.key(key))
             unit_code = None if data is None else CompiledUnit.from_bytes(data)
             if unit_code is not None and (not here or unit_code.runs_here()):
                 compiled[i] = unit_code
@@ -248,50 +216,8 @@ def _compile_or_find(units: list[Unit], settings: Settings, key: str | None) -> 
     for i, unit_code in zip(missing, compile_units([units[i] for i in missing], settings)):
         compiled[i] = unit_code
         if key is not None:
-            _objects.put(units[i].key(key), unit_code.to_bytes())
+            objects.put(units[i].key(key), unit_code.to_bytes())
     return [compiled[i] for i in range(len(units))]
-
-
-def support_at_hand(target: Target) -> None:
-    """Have compiled what all programs for `target` call, in a thread, if LLVM's process is there:
-    while passes run, it has nothing to do.
-    """
-    if target.kind_name != "llvm" or not has_worker():
-        return
-    machine = machine_of(target)
-
-    def prepare_support() -> None:
-        # What fails here fails again where it is needed.
-        with contextlib.suppress(RelaxvmError):
-            _compile_support(machine)
-
-    with contextlib.suppress(RuntimeError):
-        # There may be too many threads, or no more as Python is ending.
-        threading.Thread(
-            target=copy_context().run, args=(prepare_support,), daemon=True
-        ).start()  # fmt: skip
-
-
-def _compile_support(machine: Machine) -> bytes:
-    """What the functions of all programs call."""
-    with _support_lock:
-        return _support(machine)
-
-
-_support_lock = lock()
-
-
-@functools.lru_cache(maxsize=8)
-def _support(machine: Machine) -> bytes:
-    text = ModuleText(machine.triple, machine.native_half)
-    define_support(text)
-    key = repr(("support", __version__, producer(), machine, text.text())).encode()
-    code = _objects.get(key)
-    if code is None:
-        level = min(machine.opt_level, _SUPPORT_OPT_LEVEL)
-        code = compile_text(text.text(), replace(machine, opt_level=level)).object
-        _objects.put(key, code)
-    return code
 
 
 def generate_llvm(mod: IRModule, target: Any = None) -> str:

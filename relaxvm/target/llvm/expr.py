@@ -45,8 +45,10 @@ from ...ir import (
     StringImm,
     Sub,
     Var,
+    wrap_int,
 )
 from ...tir import BufferLoad
+from .access import Access, access_index, access_of, access_shape
 from .intrinsics import INTRINSIC_EMITTERS, OUTSIDE
 from .module import ModuleText
 from .streams import nontemporal
@@ -111,6 +113,7 @@ class ExprEmitter(Values):
     streamed  aligned memory whose vectors are stored past the caches (`streams.py`)
     widest    (function, pointer) of memory: how many elements are read or written at once, at most
     zeroed    (function, pointer) of memory: how many zeros are written at once, at least
+    written   the values of variables of loops that are written out, in the copy at hand
     """
 
     def __init__(self, module: ModuleText, text: Function) -> None:
@@ -120,6 +123,8 @@ class ExprEmitter(Values):
         self.streamed: frozenset[Var] = frozenset()
         self.widest: dict[tuple[str, Value], int] = {}
         self.zeroed: dict[tuple[str, Value], int] = {}
+        self.written: dict[Var, int] = {}
+        self._accesses: dict[int, Access] = {}
         self._memo: dict[int, Value] = {}
         # Holding the nodes keeps their ids from being given to others.
         self._log: list[PrimExpr] = []
@@ -138,6 +143,8 @@ class ExprEmitter(Values):
         sums = self._sums
         for part in (node.a, node.b):
             if type(part) not in _NUMBERS and id(part) not in sums:
+                return
+            if part in self.written:
                 return
         sums[id(node)] = node, value
 
@@ -163,7 +170,7 @@ class ExprEmitter(Values):
                 if branching is not None:
                     state = (branching, None)
                 else:
-                    parts, inner = _operands(node), []
+                    parts, inner = self._operands(node), []
                     sums = self._sums if self._sums_known is self.text.known else {}
                     for part in parts:
                         if id(part) not in memo:
@@ -218,6 +225,35 @@ class ExprEmitter(Values):
         if emitter is _arithmetic and node.dtype.is_int:
             self._keep_sum(node, emitted)
         return emitted
+
+    def _operands(self, node: Any) -> list[PrimExpr]:
+        """The subexpressions to evaluate before `node`."""
+        kind = type(node)
+        if kind in _BINARY:
+            return [node.a, node.b]
+        if kind is BufferLoad:
+            return [self.access(node.indices).rest]
+        if kind is Cast and type(node.value) in (Var, SizeVar):
+            return []
+        if kind is Call:
+            if isinstance(node.op, Intrinsic) and node.op.name == "tir.address_of":
+                load = node.args[0]
+                return [self.access(load.indices).rest] if isinstance(load, BufferLoad) else []
+            if isinstance(node.op, Intrinsic) and node.op.name in _OF_BITS:
+                return [self._bits16_operand(a) for a in node.args]
+            return list(node.args)
+        return list(node._children_())
+
+    def _bits16_operand(self, node: PrimExpr) -> PrimExpr:
+        """What to evaluate of an expression whose bits are wanted: registers hold 16-bit floats as
+        float32, so the detour is left out where the bits are at hand.
+        """
+        if node.dtype.is_float and node.dtype.bits == 16:
+            if type(node) is BufferLoad:
+                return self.access(node.indices).rest
+            if type(node) is Call and node.op is _REINTERPRET and node.args[0].dtype.is_int:
+                return node.args[0]
+        return node
 
     # -- conditional evaluation --------------------------------------------------------------------
 
@@ -315,10 +351,10 @@ class ExprEmitter(Values):
         """
         dtype, lanes = load.buffer.dtype, load.dtype.lanes
         holds = yield condition
-        index = yield access_index(load.indices)
-        wide = self.widened(access_index(load.indices), index)
+        access = self.access(load.indices)
+        rest = yield access.rest
         pointer = self.run_of(load.buffer.data, lanes)
-        place = self.address(dtype, pointer, wide)
+        place = self.address(dtype, pointer, access, rest)
         image = np.full(lanes, no.value.value, to_numpy_dtype(dtype)).tobytes()
         chosen = self.text.select(holds, place, self.module.constant(image))
         kind = storage_type(dtype, self.module.native_half)
@@ -337,12 +373,37 @@ class ExprEmitter(Values):
             return self.wide[index]
         return self.cast(index.dtype, _INT64.with_lanes(index.dtype.lanes), value)
 
-    def address(self, dtype: DataType, pointer: Value, index: Value) -> Value:
-        """The address of element `index` (i64) of memory of `dtype` elements."""
-        if index == "0":
-            return pointer
+    def access(self, indices: tuple[PrimExpr, ...]) -> Access:
+        """What an access by these indices is. What is to be evaluated for it is its `rest`, which
+        copies of loops that are written out share.
+        """
+        known = self._accesses.get(id(indices))
+        if known is None:
+            known = self._accesses[id(indices)] = access_of(indices, self.written)
+        return known
+
+    def _offset(self, access: Access) -> int:
+        """How many elements from `rest` on, in the copy at hand."""
+        offset = access.offset
+        for var, step in access.steps:
+            offset += step * self.written[var]
+        return wrap_int(offset, _INT64)
+
+    def address(self, dtype: DataType, pointer: Value, access: Access, rest: Value) -> Value:
+        """The address of an element or the first of a run, in memory of `dtype` elements."""
+        offset, first = self._offset(access), self.widened(access.rest, rest)
         element = storage_type(dtype.element, self.module.native_half)
-        return self.text.element(element, pointer, index, inbounds=True)
+        if first == "0":
+            first, offset = constant(offset, "i64"), 0
+        if not offset:
+            return self.text.element(element, pointer, first, True) if first != "0" else pointer
+        size_bytes = wrap_int(offset * dtype.element.itemsize, _INT64)
+        return self.text.at(self.text.element(element, pointer, first), size_bytes)
+
+    def whole_index(self, access: Access, rest: Value) -> Value:
+        """The index itself, wide."""
+        offset, first = self._offset(access), self.widened(access.rest, rest)
+        return self.text.op("add", first, offset) if offset else first
 
     def pointer(self, handle: Var) -> Value:
         """The address behind a buffer's data variable."""
@@ -359,44 +420,45 @@ class ExprEmitter(Values):
         self.widest[place] = max(lanes, self.widest.get(place, 1))
         return place[1]
 
-    def load(self, node: BufferLoad, index: Value) -> Value:
-        """A load; `index` is what `access_index` evaluated."""
-        return self.from_storage(node.dtype, self.load_stored(node, index))
+    def load(self, node: BufferLoad, rest: Value) -> Value:
+        """A load; `rest` is what was evaluated of its access."""
+        return self.from_storage(node.dtype, self.load_stored(node, rest))
 
-    def load_stored(self, node: BufferLoad, index: Value) -> Value:
+    def load_stored(self, node: BufferLoad, rest: Value) -> Value:
         """What memory holds, not yet as a register holds it."""
         dtype, pointer = node.buffer.dtype, self.pointer(node.buffer.data)
         kind = storage_type(dtype, self.module.native_half)
-        shape = access_shape(node.indices)
-        if shape in ("run", "strided"):
+        access = self.access(node.indices)
+        if access.shape in ("run", "strided"):
             self.run_of(node.buffer.data, node.dtype.lanes)
-        if shape in ("scalar", "run"):
+        if access.shape in ("scalar", "run"):
             lanes = node.dtype.lanes
-            place = self.address(dtype, pointer, self.widened(access_index(node.indices), index))
+            place = self.address(dtype, pointer, access, rest)
             return self.text.load(vector_of(kind, lanes), place, dtype.element.itemsize)
-        if shape == "strided":
-            return self._strided(node, pointer, kind, index)
-        lanes, wide = node.dtype.lanes, self.widened(node.indices[0], index)
+        wide = self.whole_index(access, rest)
+        if access.shape == "strided":
+            return self._strided(node, pointer, kind, wide)
+        lanes = node.dtype.lanes
         gathered = value("poison", vector_of(kind, lanes))
         for i in range(lanes):
-            place = self.address(dtype, pointer, self.text.lane(wide, i))
+            place = self.text.element(kind, pointer, self.text.lane(wide, i), inbounds=True)
             one = self.text.load(kind, place, dtype.element.itemsize)
             gathered = self.text.with_lane(gathered, i, one)
         return gathered
 
-    def _strided(self, node: BufferLoad, pointer: Value, kind: str, index: Value) -> Value:
+    def _strided(self, node: BufferLoad, pointer: Value, kind: str, first: Value) -> Value:
         """Every few elements from `index` on: picked out of runs that cover them. The last run ends
         where the last element does, so that nothing behind it is read.
         """
         ramp: Any = node.indices[0]
         dtype, lanes, stride = node.buffer.dtype, node.dtype.lanes, ramp.stride.value
-        first, of = self.widened(ramp.base, index), vector_of(kind, lanes)
+        of = vector_of(kind, lanes)
         last = (lanes - 1) * stride + 1 - lanes
         picked = value("poison", of)
         for run in range(stride):
             start = min(run * lanes, last)
             first_of_run = self.text.op("add", first, start) if start else first
-            place = self.address(dtype, pointer, first_of_run)
+            place = self.text.element(kind, pointer, first_of_run, inbounds=True)
             read = self.text.load(of, place, dtype.element.itemsize)
             wanted = [i * stride for i in range(lanes)]
             places = [
@@ -418,7 +480,7 @@ class ExprEmitter(Values):
             value = self.load_stored(node, part)
             storage_type(node.dtype.element, self.module.native_half)
             return self.text.cast("bitcast", value, shorts)
-        source = _bits16_operand(node)
+        source = self._bits16_operand(node)
         if source is not node:
             return self.text.cast("bitcast", part, shorts)
         return self.to_bits16(node.dtype, part)
@@ -427,29 +489,29 @@ class ExprEmitter(Values):
         self,
         dtype: DataType,
         handle: Var,
-        indices: tuple[PrimExpr, ...],
-        index: Value,
+        access: Access,
+        rest: Value,
         stored: Value,
         value_dtype: DataType,
     ) -> None:
-        """A store of a register; `index` is what `access_index` evaluated."""
+        """A store of a register; `rest` is what was evaluated of its access."""
         pointer = self.pointer(handle)
         kept = self.to_storage(value_dtype, stored)
         align = dtype.element.itemsize
-        if access_shape(indices) == "run":
+        if access.shape == "run":
             self.run_of(handle, value_dtype.lanes)
-        if access_shape(indices) in ("scalar", "run"):
-            place = self.address(dtype, pointer, self.widened(access_index(indices), index))
+        if access.shape in ("scalar", "run"):
+            place = self.address(dtype, pointer, access, rest)
             hint = ""
             if handle in self.streamed:
                 size = value_dtype.lanes * align
-                align, hint = nontemporal(access_index(indices), size, align)
+                align, hint = nontemporal(access.first, size, align)
             self.text.store(kept, place, align, note=hint)
             return
-        lanes, wide = value_dtype.lanes, self.widened(access_index(indices), index)
-        stride = None
-        if access_shape(indices) == "strided":
-            ramp = indices[0]
+        lanes, wide = value_dtype.lanes, self.whole_index(access, rest)
+        element, stride = storage_type(dtype.element, self.module.native_half), None
+        if access.shape == "strided":
+            (ramp,) = access.indices
             assert isinstance(ramp, Ramp)
             assert isinstance(ramp.stride, IntImm)
             stride = ramp.stride.value
@@ -458,7 +520,7 @@ class ExprEmitter(Values):
                 offset = self.text.lane(wide, i)
             else:
                 offset = self.text.op("add", wide, i * stride) if i else wide
-            place = self.address(dtype, pointer, offset)
+            place = self.text.element(element, pointer, offset, inbounds=True)
             self.text.store(self.text.lane(kept, i), place, align)
 
 
@@ -476,35 +538,6 @@ def _run_or_constant(yes: Any, no: Any) -> BufferLoad | None:
     return load if is_cheap(access_index(load.indices)) else None
 
 
-# Runs that are read to pick elements out of them; with more of them, elements one by one are as
-# good.
-_MOST_STRIDE = 4
-
-
-def access_shape(indices: tuple[PrimExpr, ...]) -> str:
-    """ "scalar", "run" (consecutive elements), "strided" (every few elements) or "scatter". Raises
-    CodegenError for an access not yet flattened.
-    """
-    if len(indices) != 1:
-        raise CodegenError(f"an access with {len(indices)} indices; FlattenBuffer has not run")
-    index = indices[0]
-    if index.dtype.lanes == 1:
-        return "scalar"
-    if type(index) is Ramp and isinstance(index.stride, IntImm):
-        if index.stride.value == 1:
-            return "run"
-        if 1 < index.stride.value <= _MOST_STRIDE and index.lanes > 2:
-            return "strided"
-    return "scatter"
-
-
-def access_index(indices: tuple[Any, ...]) -> Any:
-    """The expression to evaluate for an access: the first index of a run or of what is strided,
-    else the index itself.
-    """
-    return indices[0].base if access_shape(indices) in ("run", "strided") else indices[0]
-
-
 # -- the tables ------------------------------------------------------------------------------------
 
 _BRANCHING = {Let, And, Or, Select, Call}
@@ -512,39 +545,6 @@ _NUMBERS = (Var, SizeVar, IntImm)
 _BINARY = {Add, Sub, Mul, Div, Mod, Min, Max, EQ, NE, LT, LE, GT, GE}
 _RELATION = {EQ: "eq", NE: "ne", LT: "lt", LE: "le", GT: "gt", GE: "ge", Min: "lt", Max: "gt"}
 _ARITHMETIC = {Add: ("add", "fadd", "or"), Sub: ("sub", "fsub", "xor"), Mul: ("mul", "fmul", "and")}
-
-
-def _operands(node: Any) -> list[PrimExpr]:
-    """The subexpressions to evaluate before `node`."""
-    kind = type(node)
-    if kind in _BINARY:
-        return [node.a, node.b]
-    if kind is BufferLoad:
-        return [access_index(node.indices)]
-    if kind is Cast and type(node.value) in (Var, SizeVar):
-        return []
-    if kind is Call:
-        if isinstance(node.op, Intrinsic) and node.op.name == "tir.address_of":
-            return (
-                [access_index(node.args[0].indices)] if isinstance(node.args[0], BufferLoad) else []
-            )
-        if isinstance(node.op, Intrinsic) and node.op.name in _OF_BITS:
-            return [_bits16_operand(a) for a in node.args]
-        return list(node.args)
-    return list(node._children_())
-
-
-def _bits16_operand(node: PrimExpr) -> PrimExpr:
-    """What to evaluate of an expression whose bits are wanted: registers hold 16-bit floats as
-    float32, so the detour is left out where the bits are at hand.
-    """
-    if node.dtype.is_float and node.dtype.bits == 16:
-        if type(node) is BufferLoad:
-            bits: PrimExpr = access_index(node.indices)
-            return bits
-        if type(node) is Call and node.op is _REINTERPRET and node.args[0].dtype.is_int:
-            return node.args[0]
-    return node
 
 
 def _variable(g: ExprEmitter, node: Var) -> Value:
@@ -658,8 +658,9 @@ def _call(g: ExprEmitter, node: Call, parts: list[Value]) -> Value:
         load = node.args[0]
         if not isinstance(load, BufferLoad):
             raise CodegenError("address_of: wanted a buffer element")
-        index = g.widened(access_index(load.indices), parts[0])
-        return g.address(load.buffer.dtype, g.pointer(load.buffer.data), index)
+        return g.address(
+            load.buffer.dtype, g.pointer(load.buffer.data), g.access(load.indices), parts[0]
+        )
     emitter = INTRINSIC_EMITTERS.get(name)
     if emitter is None:
         raise CodegenError(

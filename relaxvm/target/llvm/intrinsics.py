@@ -16,7 +16,7 @@ from ...base import CodegenError, DataType
 from ...base.llvm import Value, constant, suffix_of, vector_of
 from ...ir import Call, Cast, IntImm, StringImm, bound_failure, why_no_dot
 from .dot import emit_dot
-from .text import scalar_type, value_type
+from .text import scalar_type, storage_type, value_type
 
 if TYPE_CHECKING:
     from .expr import ExprEmitter
@@ -431,4 +431,5 @@ def _access_ptr(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     element, data, offset = call.args[:3]
     if data.dtype.kind != "handle" or not offset.dtype.is_int or offset.dtype.lanes != 1:
         raise CodegenError("tvm_access_ptr: wanted a handle and an integer offset")
-    return g.address(element.dtype.element, args[1], g.widened(offset, args[2]))
+    kind = storage_type(element.dtype.element, g.module.native_half)
+    return g.text.element(kind, args[1], g.widened(offset, args[2]), inbounds=True)

@@ -11,6 +11,7 @@ from typing import Any
 from ...base import CodegenError, config
 from ...ir import PassContext
 from ...runtime import address_in_process, rest_while_forking
+from ..target import Target
 from . import passes
 from .net import compile_safely
 from .passes import Recipe
@@ -42,6 +43,7 @@ _VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
 _DIVISION, _MANY_DIVISIONS = re.compile(r" = [su](?:div|rem) "), 8
 _FEW_ITERATIONS, _SOME_LINES = re.compile(r"icmp ne i64 \S+ [4-8]\n.*\Z"), range(64, 512)
 # No passes at all.
+_DEFAULT_OPT_LEVEL = 2
 _PLAIN = Recipe(0, False, False, 0)
 
 
@@ -132,6 +134,25 @@ def host_machine() -> Machine:
     return Machine(
         binding.get_default_triple(), binding.get_host_cpu_name(), canonical_features(present)
     )
+
+
+def machine_of(target: Any = None) -> Machine:
+    """What a target means to LLVM. Without options it is this computer, with all its features."""
+    target = Target("llvm") if target is None else Target(target)
+    here = host_machine()
+    triple = str(target.options.get("mtriple", here.triple))
+    level = int(target.options.get("opt-level", _DEFAULT_OPT_LEVEL))
+    if not 0 <= level <= 3:
+        raise CodegenError(f"target {target}: opt-level is 0 to 3, got {level}")
+    is_here = triple == here.triple
+    cpu = target.mcpu or (here.cpu if is_here else "")
+    if any(c in cpu + triple for c in '\0\n"\\'):
+        raise CodegenError(f"target {target}: no such CPU or triple")
+    features: list[str] = []
+    if is_here and cpu in (here.cpu, "native"):
+        cpu = here.cpu
+        features = here.features.split(",")
+    return Machine(triple, cpu, canonical_features([*features, *target.mattr]), level)
 
 
 def has_symbol(name: str) -> bool:

@@ -47,6 +47,7 @@ from ...tir import (
     Stmt,
     While,
 )
+from ...tir.transform import WRITTEN_OUT
 
 if TYPE_CHECKING:
     from .stmt import KernelEmitter, Steps
@@ -126,7 +127,8 @@ def iteration_work(body: Stmt, known: dict[Var, Value]) -> PrimExpr:
         if not children:
             done[id(s)] = _leaf_work(s)
             continue
-        total: int | PrimExpr = 1
+        # Loops that are written out are the statements in them.
+        total: int | PrimExpr = int(not isinstance(s, For) or WRITTEN_OUT not in s.annotations)
         for child in children:
             total = _joined(Add, total, done[id(child)])
         if isinstance(s, For):

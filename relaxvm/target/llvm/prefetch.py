@@ -19,7 +19,7 @@ from ...base import CodegenError
 from ...base.llvm import Value, constant
 from ...ir import IntImm, PrimExpr, Ramp, Var, walk
 from ...tir import PREFETCH, PREFETCH_PANEL, BufferLoad, For
-from .expr import access_index
+from .access import access_index
 from .text import value_type
 
 if TYPE_CHECKING:

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ...arith import Analyzer
 from ...base import (
     UNKNOWN,
     CodegenError,
@@ -37,6 +38,8 @@ from ...ir import (
     binary,
     const,
     is_const,
+    nodes_of,
+    substitute,
 )
 from ...tir import (
     REASSOCIATE,
@@ -58,8 +61,8 @@ from ...tir import (
     Stmt,
     While,
 )
-from ...tir.transform import SCALAR_WORK
-from .expr import IF_THEN_ELSE, ExprEmitter, access_index, access_shape
+from ...tir.transform import SCALAR_WORK, WRITTEN_OUT
+from .expr import IF_THEN_ELSE, ExprEmitter
 from .module import NO_UNROLLING, NO_VECTORS, ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
@@ -146,6 +149,8 @@ class KernelEmitter(ExprEmitter):
         self._read_only: set[Var] = set()
         self.extents: dict[Var, PrimExpr] = {}
         self._statement: Stmt = fn.body
+        self._analyzer = Analyzer()
+        self._conditions: dict[tuple[PrimExpr, ...], bool | None] = {}
         self._reassociates = bool(fn.get_attr(REASSOCIATE, False))
 
     def run(self, body: Stmt) -> None:
@@ -240,21 +245,19 @@ class KernelEmitter(ExprEmitter):
     def store_element(self, stmt: BufferStore) -> Steps:
         if stmt.buffer.data in self._read_only:
             raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
-        place = access_index(stmt.indices)
+        access = self.access(stmt.indices)
         if stmt.value.dtype.bits == 64:
-            steps = coefficients(place).items()
+            steps = coefficients(access.first).items()
             self._scalar_loops |= {var for var, step in steps if abs(step) == _NO_INTERLEAVING}
-        index = self.evaluate(place)
+        rest = self.evaluate(access.rest)
         value = self._reduction_step(stmt) if self._reassociates else None
         if value is None:
             value = self.evaluate(stmt.value)
         if _may_be_zero(stmt.value):
             place, lanes = (self.text.name, self.pointer(stmt.buffer.data)), stmt.value.dtype.lanes
-            at_once = lanes if access_shape(stmt.indices) == "run" else 1
+            at_once = lanes if access.shape == "run" else 1
             self.zeroed[place] = min(at_once, self.zeroed.get(place, at_once))
-        self.store(
-            stmt.buffer.dtype, stmt.buffer.data, stmt.indices, index, value, stmt.value.dtype
-        )
+        self.store(stmt.buffer.dtype, stmt.buffer.data, access, rest, value, stmt.value.dtype)
         yield from ()
 
     def _reduction_step(self, stmt: BufferStore) -> Value | None:
@@ -306,11 +309,31 @@ class KernelEmitter(ExprEmitter):
         self.text.start(self.text.label("after"))
 
     def condition(self, stmt: IfThenElse) -> Steps:
+        decided = self._decided(stmt.condition) if self.written else None
+        if decided is not None:
+            taken = stmt.then_case if decided else stmt.else_case
+            if taken is not None:
+                yield taken
+            return
         with self.text.if_(self._condition(stmt.condition)) as otherwise:
             yield stmt.then_case
             if stmt.else_case is not None:
                 otherwise()
                 yield stmt.else_case
+
+    def _decided(self, condition: PrimExpr) -> bool | None:
+        """Whether a condition holds in the copy at hand of what is written out; None: the run has
+        to tell.
+        """
+        variables = set(nodes_of(condition, Var))
+        if not variables or not variables <= self.written.keys():
+            return None
+        values = {v: IntImm(v.dtype, self.written[v]) for v in variables}
+        key = condition, *values.values()
+        if key not in self._conditions:
+            simple = self._analyzer.simplify(substitute(condition, values))
+            self._conditions[key] = bool(simple.value) if isinstance(simple, IntImm) else None
+        return self._conditions[key]
 
     def _condition(self, condition: PrimExpr) -> Value:
         if condition.dtype.lanes != 1:
@@ -322,6 +345,9 @@ class KernelEmitter(ExprEmitter):
         dtype = stmt.loop_var.dtype
         if dtype.lanes != 1:
             raise CodegenError(f"a loop variable of {dtype}")
+        if WRITTEN_OUT in stmt.annotations and stmt.kind == ForKind.UNROLLED:
+            yield from self._copies(stmt)
+            return
         if is_streamed(self, stmt):
             yield from past_caches(self, stmt)
             return
@@ -358,6 +384,18 @@ class KernelEmitter(ExprEmitter):
                 yield stmt.body
             few = isinstance(stmt.extent, IntImm) and stmt.extent.value <= _FEW_ITERATIONS
             self._long_loops += not few
+
+    def _copies(self, stmt: For) -> Steps:
+        """A loop that is written out."""
+        var, of = stmt.loop_var, value_type(stmt.loop_var.dtype)
+        if not isinstance(stmt.min, IntImm) or not isinstance(stmt.extent, IntImm):
+            raise CodegenError(f"{WRITTEN_OUT}: wanted a loop of constant range, got {stmt!r}")
+        for i in range(stmt.min.value, stmt.min.value + stmt.extent.value):
+            self.written[var] = i
+            self.env[var], self.wide[var] = constant(i, of), constant(i, "i64")
+            yield stmt.body
+        for known in (self.written, self.env, self.wide):
+            known.pop(var, None)
 
     def bind_counter(self, stmt: For, counter: Value, first: Value) -> None:
         """Give the variable of a loop its value, from that of a counter that begins at 0."""

@@ -24,7 +24,7 @@ from ...runtime import KernelInfo, Plain, rows_replaced
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions, verify_well_formed
 from ...tir.schedule import builtins_replaced
-from ...tir.transform import lower_module
+from ...tir.transform import WRITES_OUT, lower_module
 from .codegen import Generated, InnerKernel, generate
 from .dot_units import dot_units, vector_units
 from .fingerprint import fingerprint
@@ -360,11 +360,11 @@ def _scheduled(mod: IRModule, schedule: Pass | None) -> IRModule:
 
 def _lowered(mod: IRModule, machine: Machine) -> IRModule:
     verify_well_formed(mod)
+    told: dict[str, Any] = {WRITES_OUT: True}
     units = vector_units(machine)
     if units is not None:
-        told = {"tir.vector_bits": units[0], **({"tir.fma": True} if units[1] else {})}
-        mod = mod.clone(functions={gv: fn.with_attr(told) for gv, fn in mod.items()})
-    return lower_module(mod)
+        told |= {"tir.vector_bits": units[0], **({"tir.fma": True} if units[1] else {})}
+    return lower_module(mod.clone(functions={gv: fn.with_attr(told) for gv, fn in mod.items()}))
 
 
 def _generated(

@@ -65,6 +65,8 @@ from .rewriter import size_bounds as size_bounds
 from .simplify import Simplify as Simplify
 from .storage_rewrite import StorageRewrite as StorageRewrite
 from .unify_thread_binding import UnifyThreadBinding as UnifyThreadBinding
+from .unroll_loop import WRITES_OUT as WRITES_OUT
+from .unroll_loop import WRITTEN_OUT as WRITTEN_OUT
 from .unroll_loop import UnrollLoop as UnrollLoop
 from .vectorize_loop import SCALAR_WORK as SCALAR_WORK
 from .vectorize_loop import VectorizeLoop as VectorizeLoop

@@ -5,6 +5,10 @@
                                                 A[2] = 1.0
 
 A loop whose extent is not a constant, or that would grow the function too much, stays a loop.
+
+Of a function with the attribute WRITES_OUT, code generators write out loops by themselves: those
+whose copies differ only in where they read and write stay, with the annotation WRITTEN_OUT. What
+follows looks at their statements once, and not once for each copy.
 """
 
 from __future__ import annotations
@@ -12,15 +16,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ...arith import stride
 from ...ir import (
     Add,
+    Call,
     IntImm,
     IRModule,
     Let,
     Mul,
     PassContext,
     PrimExpr,
+    Ramp,
     Var,
+    const,
     post_order,
     walk,
     wrap_int,
@@ -28,13 +36,16 @@ from ...ir import (
 from ...ir.transform import prim_func_pass, register_config
 from ..copies import defined
 from ..stmt import (
+    PREFETCH,
     Block,
     Buffer,
     BufferLoad,
     BufferStore,
     For,
     ForKind,
+    IfThenElse,
     PrimFunc,
+    SeqStmt,
     Stmt,
     seq,
 )
@@ -78,6 +89,9 @@ register_config(
     False,
     "write out loops whose variable is in an index of a buffer of scope local",
 )
+WRITES_OUT, WRITTEN_OUT = "tir.writes_out", "tir.written_out"
+"""An attribute and an annotation (see above): how many nodes more the loop is when written out."""
+
 # What a loop's annotations may say for the loops from there on.
 _PRAGMAS = {
     "pragma_auto_unroll_max_step": "auto_max_step",
@@ -88,7 +102,7 @@ _PRAGMAS = {
 @prim_func_pass(opt_level=0)
 def UnrollLoop(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Unroll loops of kind "unroll", and others as configured."""
-    return _Unroll(ctx).on_function(fn)
+    return _Unroll(fn, ctx).on_function(fn)
 
 
 class _Left(NamedTuple):
@@ -105,8 +119,11 @@ class _Left(NamedTuple):
 
 
 class _Unroll(StmtRewriter):
-    def __init__(self, ctx: PassContext) -> None:
+    def __init__(self, fn: PrimFunc, ctx: PassContext) -> None:
         super().__init__()
+        # Passes of a user are promised straight code, and checks are of one access each.
+        seen = ctx.get("tir.add_lower_pass") or ctx.get("tir.instrument_bound_checkers")
+        self._leaves = bool(fn.get_attr(WRITES_OUT, False)) and not seen
         names = ("auto_max_step", "auto_max_depth", "auto_max_extent", "explicit_unroll")
         self.options = {name: ctx.get(f"{_KEY}.{name}") for name in names}
         self.local = ctx.get(f"{_KEY}.unroll_local_access")
@@ -119,13 +136,17 @@ class _Unroll(StmtRewriter):
 
     def on_for(self, stmt: For) -> Steps:
         outside, self._left = self._left, _Left()
-        options = self.options
+        options, leaves = self.options, self._leaves
+        if WRITTEN_OUT in stmt.annotations:
+            stmt = stmt.replace(annotations=stmt.annotations.without(WRITTEN_OUT))
+        # What is asked for ahead is told from straight code.
+        self._leaves = leaves and PREFETCH not in stmt.annotations
         if any(key in stmt.annotations for key in _PRAGMAS):
             said = {o: int(stmt.annotations.get(k, options[o])) for k, o in _PRAGMAS.items()}
             self.options = {**options, **said}
         body = yield stmt.body
         unrolled, left = self._unrolled(stmt.replace(body=body), self._left)
-        self.options = options
+        self.options, self._leaves = options, leaves
         self._left = _Left(
             outside.stores + left.stores,
             outside.loops or left.loops,
@@ -156,11 +177,55 @@ class _Unroll(StmtRewriter):
         if not (few or self.options["explicit_unroll"]):
             return stmt.replace(kind=ForKind.UNROLLED), left._replace(loops=True)
         below = list(post_order(stmt.body))
-        if len(below) * extent > min(MAX_NODES, self._nodes_left):
+        nodes = len(below)
+        nodes += sum(int(n.annotations.get(WRITTEN_OUT, 0)) for n in below if type(n) is For)
+        if nodes * extent > min(MAX_NODES, self._nodes_left):
             return stays
-        self._nodes_left -= len(below) * extent
+        self._nodes_left -= nodes * extent
         left = _Left(extent * left.stores, left.loops, left.depth + 1)
+        if self._leaves and extent > 1 and _differs_in_places(stmt.loop_var, stmt.body):
+            more = {WRITTEN_OUT: const(nodes * (extent - 1), "int64")}
+            annotations = {**stmt.annotations, **more}
+            return stmt.replace(kind=ForKind.UNROLLED, annotations=annotations), left
         return seq(*_copies(stmt, extent, below)), left
+
+
+def _differs_in_places(var: Var, body: Stmt) -> bool:
+    """Whether copies of `body` differ only in the places that they read and write, each by as much
+    as the other, and in conditions of `var` alone.
+    """
+    statements: list[Any] = [body]
+    for s in statements:  # which grows meanwhile
+        if type(s) is SeqStmt:
+            statements += s.seq
+        elif type(s) is For and WRITTEN_OUT in s.annotations:
+            statements.append(s.body)
+        elif type(s) is IfThenElse:
+            used = {n for n in walk(s.condition) if isinstance(n, (Var, BufferLoad, Call))}
+            if var in used and len(used) > 1:
+                return False
+            statements += (s.then_case,) if s.else_case is None else (s.then_case, s.else_case)
+        elif type(s) is not BufferStore or not _moves(var, s.indices):
+            return False
+        else:
+            for e in post_order(s.value, _beside_places):
+                if e is var or (type(e) is BufferLoad and not _moves(var, e.indices)):
+                    return False
+    return True
+
+
+def _beside_places(e: Any) -> Any:
+    return () if type(e) is BufferLoad else e._children_()
+
+
+def _moves(var: Var, indices: tuple[PrimExpr, ...]) -> bool:
+    """Whether a place is the same number of elements further for each value of `var`."""
+    (index,) = indices if len(indices) == 1 else (None,)
+    if type(index) is Ramp and isinstance(index.stride, IntImm):
+        index = index.base
+    return index is not None and (
+        stride(index, var) is not None or all(n is not var for n in walk(index))
+    )
 
 
 def iterations(stmt: For, extent: int) -> list[Stmt]:
