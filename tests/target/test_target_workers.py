@@ -35,12 +35,25 @@ def test_a_worker_compiles_the_same_code(cache, two_jobs, monkeypatch):
         narrow = units.Settings(build.machine_of(None), schedule=DefaultSchedule(cpu=CPU))
     shared = workers._Shared(parts, narrow)
     # The worker does everything; this process only waits.
+    shared.texts.close()
     shared._work_elsewhere()
     assert all(made is not None for made in shared.made)
     assert shared.made == [units.compile_unit(unit, narrow) for unit in parts]
     assert workers.compile_units(parts, settings) == [
         units.compile_unit(unit, settings) for unit in parts
     ]
+
+
+def test_a_worker_without_units_takes_texts_that_wait(cache, two_jobs):
+    parts = units.split(many(3))
+    settings = units.Settings(build.machine_of(None), schedule=DefaultSchedule(cpu=CPU))
+    shared = workers._Shared(parts, settings)
+    shared.waiting.clear()
+    for i, unit in enumerate(parts):
+        shared.texts.put(i, units.generate_unit(unit, settings))
+    shared.texts.close()
+    shared._work_elsewhere()
+    assert shared.made == [units.compile_unit(unit, settings) for unit in parts]
 
 
 def test_where_a_worker_fails_the_error_is_that_of_this_process(cache, two_jobs):
@@ -98,6 +111,7 @@ def test_a_worker_sees_the_modules_of_this_process_and_not_those_around_it(
     parts = units.split(many(2))
     settings = units.Settings(build.machine_of(None), schedule=DefaultSchedule(cpu=CPU))
     shared = workers._Shared(parts, settings)
+    shared.texts.close()
     shared._work_elsewhere()
     assert all(made is not None for made in shared.made)
     assert not (tmp_path / "here" / "executed").exists()

@@ -12,21 +12,32 @@ import collections
 import contextlib
 import os
 import pickle
+import queue
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
+from typing import Any
 
 from ...base import RelaxvmError, collecting_seldom, config
-from ...ir import PassContext
+from ...ir import Call, PassContext, nodes_of
 from ...ir.transform import registered_passes
 from ...runtime import DiskCache, usable_cores
 from ...runtime.locks import lock
 from ...tir.schedule import builtins_replaced
+from .machine import host_machine
 from .net import Worker, WorkerLost, has_python, has_worker, idle_core, in_this_process
 from .passes import pipes, receive, send
-from .units import CompiledUnit, Settings, Unit, compile_unit, generate_unit, unit_of
+from .units import (
+    CompiledUnit,
+    GeneratedUnit,
+    Settings,
+    Unit,
+    compile_unit,
+    generate_unit,
+    unit_of,
+)
 
 # A unit takes some 0.1 s, the start of a worker as long as seven of them.
 _UNITS_PER_WORKER = 12
@@ -52,7 +63,8 @@ def compile_units(units: Sequence[Unit], settings: Settings) -> list[CompiledUni
         workers = max(workers, 1)
     if workers < 1 or not has_python() or builtins_replaced():
         alone: list[CompiledUnit | None] = [None] * len(units)
-        _compile_in_turn(iter(range(len(units))), units, settings, alone)
+        numbers = iter(range(len(units)))
+        _compile_in_turn(numbers, units, settings, alone, _Texts())
         return [unit_code for unit_code in alone if unit_code is not None]
     compiled = _Shared(units, settings).run(workers)
     # What no worker could compile is tried here, in order.
@@ -105,20 +117,52 @@ def _started_worker() -> Worker:
     return Worker("-c", _START.format(__name__))
 
 
+class _Texts:
+    """Units whose text waits for LLVM: whoever takes one compiles it, the longest first."""
+
+    def __init__(self) -> None:
+        self._waiting: queue.PriorityQueue[tuple[int, int, GeneratedUnit | None]]
+        self._waiting = queue.PriorityQueue()
+
+    def put(self, i: int, generated: GeneratedUnit) -> None:
+        self._waiting.put((-len(generated.text or ""), i, generated))
+
+    def close(self) -> None:
+        """There will be no more."""
+        self._waiting.put((1, 0, None))
+
+    def take(self, wait: bool) -> tuple[int, GeneratedUnit] | None:
+        """One of them; None if there is none, or will be none."""
+        try:
+            _, i, generated = self._waiting.get(wait)
+        except queue.Empty:
+            return None
+        if generated is None:
+            self.close()
+            return None
+        return i, generated
+
+
 def _compile_in_turn(
     numbers: Iterator[int],
     units: Sequence[Unit],
     settings: Settings,
     compiled: list[CompiledUnit | None],
+    texts: _Texts,
 ) -> None:
     """Compile the units `numbers` into `compiled`. While LLVM, in its own process, is at work on
     one, the next is scheduled and lowered. Raises what the first that fails raises.
     """
-    waiting: collections.deque[tuple[int, Future[CompiledUnit]]] = collections.deque()
+    waiting: collections.deque[Future[None]] = collections.deque()
 
     def receive_first() -> None:
-        i, future = waiting.popleft()
-        compiled[i] = future.result()
+        waiting.popleft().result()
+
+    def compile_first() -> None:
+        # None: a worker had nothing else to do.
+        if (taken := texts.take(wait=False)) is not None:
+            i, generated = taken
+            compiled[i] = generated.compiled()
 
     pool = ThreadPoolExecutor(1)
     try:
@@ -127,13 +171,15 @@ def _compile_in_turn(
             if not has_worker():
                 compiled[i] = generated.compiled()
                 continue
-            while len(waiting) >= _MOST_WAITING:
-                receive_first()
+            texts.put(i, generated)
             try:
-                waiting.append((i, pool.submit(copy_context().run, generated.compiled)))
+                waiting.append(pool.submit(copy_context().run, compile_first))
             except RuntimeError:
                 # No thread can be started.
-                compiled[i] = generated.compiled()
+                compile_first()
+            while len(waiting) > _MOST_WAITING:
+                receive_first()
+        texts.close()
         while waiting:
             receive_first()
     except RelaxvmError:
@@ -141,6 +187,7 @@ def _compile_in_turn(
             receive_first()
         raise
     finally:
+        texts.close()
         pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -151,8 +198,9 @@ class _Shared:
         self.units = units
         self.settings = settings
         self.made: list[CompiledUnit | None] = [None] * len(units)
-        order = sorted(range(len(units)), key=lambda i: len(units[i].document))
+        order = sorted(range(len(units)), key=lambda i: _length(units[i]))
         self.waiting = order
+        self.texts = _Texts()
         self.workers: list[Worker] = []
         self.lock = threading.Lock()
 
@@ -171,7 +219,7 @@ class _Shared:
                     started.append(thread)
             try:
                 mine = iter(self._next, None)
-                _compile_in_turn(mine, self.units, self.settings, self.made)
+                _compile_in_turn(mine, self.units, self.settings, self.made, self.texts)
             except RelaxvmError:
                 # Raised again in order, when the workers have finished.
                 with self.lock:
@@ -180,6 +228,7 @@ class _Shared:
             self._wait(started, patience)
         finally:
             # Without patience if something else was raised, such as KeyboardInterrupt.
+            self.texts.close()
             with self.lock:
                 self.waiting.clear()
                 left = list(self.workers)
@@ -193,6 +242,11 @@ class _Shared:
         until = time.monotonic() + seconds
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
+
+    def _receive(self, i: int, answers: list[bytes]) -> None:
+        unit_code = CompiledUnit.from_bytes(answers[0]) if answers[0] else None
+        if unit_code is not None and unit_code.runs_here():
+            self.made[i] = unit_code
 
     def _next(self) -> int | None:
         with self.lock:
@@ -208,16 +262,21 @@ class _Shared:
                     self.workers.append(worker)
                 try:
                     while (i := self._next()) is not None:
-                        (answer,) = worker.ask(_job(self.units[i], self.settings))
-                        unit_code = CompiledUnit.from_bytes(answer) if answer else None
-                        if unit_code is not None and unit_code.runs_here():
-                            self.made[i] = unit_code
+                        self._receive(i, worker.ask(_job(self.units[i], self.settings)))
+                    while (taken := self.texts.take(wait=True)) is not None:
+                        self._receive(taken[0], worker.ask(pickle.dumps(taken[1])))
                     return
                 except WorkerLost:
                     if not worker.asked:
                         return
                 finally:
                     worker.end()
+
+
+def _length(unit: Unit) -> int:
+    """About how long it takes: what is called becomes formulas, once in each unrolled copy."""
+    calls = sum(1 for fn in unit.functions.functions.values() for _ in nodes_of(fn, Call))
+    return len(unit.document) * (1 + calls)
 
 
 def _job(unit: Unit, settings: Settings) -> bytes:
@@ -239,17 +298,26 @@ def serve() -> None:
     """
     source, sink = pipes()
     in_this_process()
+    with contextlib.suppress(Exception):
+        # LLVM is loaded while nobody waits.
+        host_machine()
     with collecting_seldom(), contextlib.suppress(EOFError, BrokenPipeError):
         while True:
-            stem, document, (machine, confined, named), settings_of = pickle.loads(receive(source))
-            level, required, disabled, options = settings_of
-            context = PassContext(level, required, disabled, None, options)
+            request = pickle.loads(receive(source))
             answer = b""
             with contextlib.suppress(Exception):
-                schedule = None
-                if named is not None:
-                    name, chosen = named
-                    schedule = registered_passes()[name].configured(**chosen)
-                settings = Settings(machine, confined, schedule, context)
-                answer = compile_unit(unit_of(stem, document), settings).to_bytes()
+                answer = _answer(request).to_bytes()
             send(sink, answer)
+
+
+def _answer(request: Any) -> CompiledUnit:
+    """The unit that `_job` asks for, or one of which only LLVM's part is left to do."""
+    if isinstance(request, GeneratedUnit):
+        return request.compiled()
+    stem, document, (machine, confined, named), (level, required, disabled, options) = request
+    schedule = None
+    if named is not None:
+        name, chosen = named
+        schedule = registered_passes()[name].configured(**chosen)
+    context = PassContext(level, required, disabled, None, options)
+    return compile_unit(unit_of(stem, document), Settings(machine, confined, schedule, context))
