@@ -435,27 +435,6 @@ def main(A: T.Buffer((8,), "float32")):
     )
 
 
-def test_copies_differ_by_constants_added_last():
-    check(
-        UnrollLoop(),
-        """
-def main(A: T.Buffer((512,), "int32")):
-    for x in range(9):
-        for i in T.unroll(2):
-            for j in T.unroll(1, 3):
-                A[(x + i * 2) * 16 + j] = (x + j) // 2 + j * i - x
-""",
-        """
-def main(A: T.Buffer((512,), "int32")):
-    for x in range(9):
-        A[x * 16 + 1] = (x + 1) // 2 + 0 - x
-        A[x * 16 + 2] = (x + 2) // 2 + 0 - x
-        A[x * 16 + 33] = (x + 1) // 2 + 1 - x
-        A[x * 16 + 34] = (x + 2) // 2 + 2 - x
-""",
-    )
-
-
 def test_each_copy_gets_its_own_variables():
     fn = body_of(
         UnrollLoop(),

@@ -18,12 +18,10 @@ from typing import Any, NamedTuple
 
 from ...arith import stride
 from ...ir import (
-    Add,
     Call,
     IntImm,
     IRModule,
     Let,
-    Mul,
     PassContext,
     PrimExpr,
     Ramp,
@@ -253,9 +251,6 @@ def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
                 break
     variables = [n for n in own if isinstance(n, Var)]
     buffers = {id(n) for n in own if isinstance(n, Buffer)}
-    shifts: dict[int, _Shift | None] = {}
-    if not own and isinstance(stmt.min, IntImm):
-        changing, shifts = _with_shifts(body, changing, var)
     copies = []
     for i in range(extent):
         index: Any = stmt.min + i
@@ -269,8 +264,7 @@ def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
             return get(id(c), c)
 
         for n in changing:
-            shift = shifts.get(id(n))
-            copied = n._map_children_(now) if shift is None else shift.with_value(index)
+            copied = n._map_children_(now)
             if i and copied is n and id(n) in buffers:
                 # A view of outside memory is a new buffer too: two declarations of one buffer
                 # would clash.
@@ -278,68 +272,6 @@ def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
             new[id(n)] = copied
         copies.append(now(body))
     return copies
-
-
-class _Shift(NamedTuple):
-    """``rest + step * v + offset`` for a loop's variable v; no `rest` is 0."""
-
-    rest: PrimExpr | None
-    step: int
-    offset: int
-
-    def with_value(self, v: IntImm) -> PrimExpr:
-        offset = IntImm(v.dtype, wrap_int(self.offset + self.step * v.value, v.dtype))
-        if self.rest is None:
-            return offset
-        return Add(self.rest, offset) if offset.value else self.rest
-
-
-def _with_shifts(
-    body: Stmt, changing: list[Any], var: Var
-) -> tuple[list[Any], dict[int, _Shift | None]]:
-    """Which of `changing` is to be looked at for each copy, and what of it is linear in `var`:
-    nothing inside of that needs copies, and what the copies share is simplified once.
-    """
-    shifts: dict[int, _Shift | None] = dict.fromkeys(map(id, changing))
-    shifts[id(var)] = _Shift(None, 1, 0)
-    for n in changing:
-        if type(n) in _LINEAR and n.dtype is var.dtype:
-            a, b = _shift(n.a, shifts), _shift(n.b, shifts)
-            if a is not None and b is not None:
-                shifts[id(n)] = _LINEAR[type(n)](a, b)
-    needed, kept = {id(body)}, []
-    for n in reversed(changing):
-        if id(n) in needed:
-            kept.append(n)
-            if shifts[id(n)] is None:
-                needed.update(map(id, n._children_()))
-    return kept[::-1], shifts
-
-
-def _shift(e: PrimExpr, shifts: dict[int, _Shift | None]) -> _Shift | None:
-    """That of a part; None where it changes, but is not linear."""
-    if isinstance(e, IntImm):
-        return _Shift(None, 0, e.value)
-    return shifts[id(e)] if id(e) in shifts else _Shift(e, 0, 0)
-
-
-def _sum(a: _Shift, b: _Shift) -> _Shift:
-    rest = a.rest if b.rest is None else b.rest if a.rest is None else Add(a.rest, b.rest)
-    return _Shift(rest, a.step + b.step, a.offset + b.offset)
-
-
-def _product(a: _Shift, b: _Shift) -> _Shift | None:
-    if b.rest is not None or b.step:
-        a, b = b, a
-    if b.rest is not None or b.step:
-        return None
-    factor, rest = b.offset, a.rest
-    if rest is not None:
-        rest = Mul(rest, IntImm(rest.dtype, wrap_int(factor, rest.dtype)))
-    return _Shift(rest, a.step * factor, a.offset * factor)
-
-
-_LINEAR = {Add: _sum, Mul: _product}
 
 
 def _is_local_index(var: Var, body: Stmt) -> bool:
