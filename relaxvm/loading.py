@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
-from .base import Deferred, LoadError
+from .base import Deferred, LoadError, collecting_seldom
 from .runtime import Executable, fileformat, reader, rows_replaced
 from .runtime import load as load_executable
 from .runtime.files import open_document
@@ -72,10 +72,12 @@ def load(
         return pipeline.build_held(held, target, **options), mapped, outputs
 
     plain = isinstance(source, (str, PathLike)) and options.keys() <= {"exec_mode", "donate"}
-    if not (cache and mmap and plain):
-        return build()[0]
-    told = [target, shape_dict or None, constants or None, *map(list, sorted(options.items()))]
-    return program_cache.cached(source, told, build_settings(), build)[0]
+    # The compiler is loaded inside, too: a tenth of the time of that is the collector's.
+    with collecting_seldom():
+        if not (cache and mmap and plain):
+            return build()[0]
+        told = [target, shape_dict or None, constants or None, *map(list, sorted(options.items()))]
+        return program_cache.cached(source, told, build_settings(), build)[0]
 
 
 def build_settings() -> str | None:
