@@ -32,7 +32,7 @@ def note_flops(before: IRModule, after: IRModule) -> IRModule:
         if fn is old or not isinstance(fn, PrimFunc) or not isinstance(old, PrimFunc):
             continue
         try:
-            flops = kernel_flops(old, signature_of(old))
+            flops = kernel_flops(old, signature_of(old, []))
         except CodegenError:
             # It is no kernel; who compiles it says so.
             continue

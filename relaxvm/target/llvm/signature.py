@@ -68,7 +68,7 @@ class Signature:
 def signature_of(fn: PrimFunc, nodes: list[Any] | None = None) -> Signature:
     """The signature of a function. Raises CodegenError for parameters that a kernel cannot take.
 
-    nodes  its `access_nodes`, if they are at hand
+    nodes  its `access_nodes`, if they are at hand; [] where it does not matter what is written
     """
     nodes = access_nodes(fn) if nodes is None else nodes
     used, gathered = buffer_accesses(fn, nodes), gathered_data(fn, nodes)

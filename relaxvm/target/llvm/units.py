@@ -250,7 +250,7 @@ class CompiledUnit(Plain, form="list"):
         ):
             fn = unit.functions[gv]
             assert isinstance(fn, PrimFunc)
-            own = signature_of(fn)
+            own = signature_of(fn, [])
             params = tuple(replace(p, access=i.access) for p, i in zip(own.params, info.params))
             signature = replace(own, params=params, noalias=info.noalias)
             lowered = info.params[:-1] if info.returns else info.params
