@@ -7,7 +7,7 @@ from .record import record
 
 @record
 class Rates:
-    """How fast a core is, for predictions alone: schedules do not follow from it.
+    """How fast a core is, for predictions of what plans cost.
 
     hertz           cycles in a second
     l2, l3, memory  bytes that it reads in a cycle from where they are; those of memory are shared
@@ -15,6 +15,7 @@ class Rates:
     products        of its widest vectors that it multiplies and adds in a cycle; of narrower ones 2
                     at least
     latency         cycles until a sum takes the next product
+    handed          bytes that it writes in a cycle where another core has read what stood there
     """
 
     hertz: float = 3e9
@@ -24,6 +25,7 @@ class Rates:
     fork_seconds: float = 2e-6
     products: float = 2.0
     latency: float = 4.0
+    handed: float = 2.0
 
 
 @record

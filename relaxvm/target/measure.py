@@ -12,7 +12,8 @@ from .llvm import host_machine
 
 def measured_rates() -> Rates:
     """The rates of this computer, one thread, by code that does nothing but read or multiply; what
-    waking threads takes is not measured. Takes a tenth of a second, and llvmlite.
+    threads cost, to wake and to hand lines on, is not measured. Takes a tenth of a second, and
+    llvmlite.
     """
     cpu, roof = cpu_model("llvm"), machine_roof()
     hertz = roof.hertz

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from relaxvm import te, tir
-from relaxvm.base import CpuModel, ScheduleError
+from relaxvm.base import CpuModel, Rates, ScheduleError
 from relaxvm.ir import PassContext, assert_structural_equal
 from relaxvm.script import from_source
 from relaxvm.target import cpu_model
 from relaxvm.tir.schedule import apply_plan, plan_from_json, plans_of
 from relaxvm.tir.schedule.plans import PLANNERS, PLANS, Kind, View, default, plans_for
-from relaxvm.tir.schedule.plans.cost import rates_of
+from relaxvm.tir.schedule.plans.cost import Demand, predict, rates_of
 
 # Caches so small that each kind of schedule is met.
 CACHES = {"l1_bytes": 2 << 10, "l2_bytes": 8 << 10, "l3_bytes": 32 << 10}
@@ -334,6 +334,15 @@ def test_predictions_count_the_products_and_loads_that_a_cycle_has_and_change_no
     assert rates_of(half, 8, 32).products == 2 and rates_of(half, 16, 32).products == 1
 
 
+def test_what_one_thread_does_alone_and_hands_on_is_predicted_where_others_wait_for_it():
+    one, two = (CpuModel(cores=n, rates=Rates(1e9, fork_seconds=0.0, handed=0.5)) for n in (1, 2))
+    usual = Demand(1000.0, parts=50)
+    handing = usual._replace(alone=200.0, handed=100.0)
+    took = [[predict(d, cpu).seconds * 1e9 for d in (usual, handing)] for cpu in (one, two)]
+    assert took[0] == pytest.approx([1000, 1200]) and took[1][1] == pytest.approx(took[1][0] + 400)
+    assert 500 < took[1][0] < 510 and predict(handing, two).cycles == 1200
+
+
 def test_blocks_of_pixels_that_leave_a_rest_are_not_offered():
     fn = conv((1, 64, 28, 28), 64, kernel=1)
     choices = plans_for(tir.Schedule(fn), "C", CpuModel(vector_bits=512, vector_registers=32))
@@ -507,6 +516,8 @@ def test_what_a_plan_holds_is_what_a_file_would_give():
         ("3x3", {"plan": "AlongChannels", "run": 5, "pack": True}, "runs of 5 pixels"),
         ("depthwise", {"plan": "AlongChannels", "run": 8, "pack": True}, "tiles of 8 .* are 1"),
         ("3x3", {"plan": "AlongChannels", "vectors": 3, "pack": True}, "tiles of 24 channels"),
+        ("3x3", {"plan": "AlongChannels", "run": 8, "pack": True, "parts": 3}, "3 parts of 16"),
+        ("3x3", {"plan": "AlongChannels", "run": 8, "pack": True, "placed": True}, "stay in place"),
         ("3x3", {"plan": "DotsOfWindows"}, "wanted the keys"),
         ("narrow", {"plan": "DotsOfWindows", "group": 1, "broadcast": "int8",
                     "streamed": "int16"}, "products of one term are of one dtype"),

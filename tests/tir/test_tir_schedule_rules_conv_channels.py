@@ -10,6 +10,7 @@ from conv_helpers import AVX2, AVX512, Case, tiled
 
 import relaxvm as tvm
 from relaxvm import relax, tir
+from relaxvm.base import CpuModel, Rates
 from relaxvm.ir import PassContext, walk
 from relaxvm.ir.transform import Sequential
 from relaxvm.pipeline import default_build_pipeline
@@ -17,12 +18,14 @@ from relaxvm.relax import op as R
 from relaxvm.relax.transform import BindParams, PackConstants
 from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import PREFETCH, For, ForKind, PrimFunc, interpret
-from relaxvm.tir.schedule.plans import schedule_function, with_constant_layouts
+from relaxvm.tir.schedule import apply_plan
+from relaxvm.tir.schedule.plans import plans_for, schedule_function, with_constant_layouts
 
 CPUS = {
     "avx2": AVX2,
     "avx512": AVX512,
     "two cores": dataclasses.replace(AVX2, cores=2),
+    "three far cores": dataclasses.replace(AVX512, cores=3, rates=Rates(handed=0.5)),
     "sse": dataclasses.replace(AVX2, vector_bits=128),
     "small caches": dataclasses.replace(AVX2, l1_bytes=1 << 11, l2_bytes=1 << 13),
 }
@@ -104,6 +107,83 @@ def test_panels_are_shared_out_by_one_loop_though_the_last_is_cut_short(pixels, 
     arrays, want = case.arrays(np.random.default_rng(3))
     tvm.build(fn, target="llvm -num-cores=2")["main"](*arrays)
     np.testing.assert_allclose(arrays[-1], want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
+
+
+# 2 cores each; how wide vectors are, what the caches give and how far the cores are from each other
+# decides what threads share.
+ZEN4 = CpuModel(
+    "x86_64", 512, 32, True, l2_bytes=1 << 20, l3_bytes=32 << 20, cores=2,
+    rates=Rates(3.57e9, 32.0, 27.0, 8.6, products=1.0, handed=0.64),
+)  # fmt: skip
+ZEN3 = CpuModel("x86_64", 256, 16, True, cores=2, rates=Rates(3.7e9, 19.0, 7.8, 4.0))
+N1 = CpuModel("aarch64", 128, 32, True, 64 << 10, 1 << 20, cores=2, rates=Rates(2.5e9, 29.4, 14.4))
+
+
+@pytest.mark.parametrize("cpu", [ZEN4, ZEN3, N1], ids=["zen4", "zen3", "n1"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((1, 384, 14, 14), 64, (1, 1), after="residual"),
+        Case((1, 960, 7, 7), 320, (1, 1), after="bias"),
+        Case((1, 512, 14, 14), 512, strides=(2, 2), padding=(1, 1), after="bias"),
+    ],
+    ids=str,
+)
+def test_no_thread_reads_a_copy_that_another_one_made(case, cpu):
+    made, _ = with_constant_layouts(case.function(), [1], cpu)
+    fn = schedule_function(made, cpu)
+    (shared,) = (n for n in walk(fn) if isinstance(n, For) and n.kind == ForKind.PARALLEL)
+    inside = {b for b in walk(shared) if isinstance(b, tir.Block)}
+    scratch = {b.data for b in fn.body.block.alloc_buffers}
+    for block in walk(fn):
+        if isinstance(block, tir.Block) and {w.buffer.data for w in block.writes} & scratch:
+            assert block in inside
+
+
+def test_wide_vectors_read_pixels_where_they_are_and_narrow_ones_where_that_is_cheaper():
+    def copies(case, cpu):
+        made, _ = with_constant_layouts(case.function(), [1], cpu)
+        fn = schedule_function(made, cpu)
+        blocks = [b for b in walk(fn) if isinstance(b, tir.Block)]
+        x = fn.buffers[0]
+        return [b.name_hint for b in blocks if any(r.buffer is x for r in b.reads)] != [
+            "conv_update"
+        ]
+
+    large, small = Case((1, 384, 14, 14), 64, (1, 1)), Case((1, 960, 7, 7), 160, (1, 1))
+    assert not copies(large, ZEN4) and not copies(small, ZEN4)
+    assert not copies(large, dataclasses.replace(ZEN4, cores=1))
+    # Tiles of few pixels read a line of the second cache for each channel, with few products.
+    assert copies(small, ZEN3) and copies(small, dataclasses.replace(ZEN3, cores=1))
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case((1, 256, 8, 8), 96, (1, 1), after="residual"),
+        Case((2, 256, 9, 12), 96, (1, 1), (2, 2)),
+        Case((1, 32, 6, 6), 96, padding=(1, 1), after="bias"),
+    ],
+    ids=str,
+)
+def test_threads_come_by_the_input_in_several_ways(case):
+    cpu = dataclasses.replace(AVX2, cores=2)
+    made, packs = with_constant_layouts(case.function(), [1], cpu)
+    choices = plans_for(tir.Schedule(made), "conv", cpu)
+    size = choices[0].plan.rows, choices[0].plan.vectors
+    ways = {}
+    for plan in (c.plan for c in choices if type(c.plan).__name__ == "AlongChannels"):
+        if (plan.rows, plan.vectors, plan.squares) == (*size, 0):
+            ways.setdefault((plan.parts, plan.placed, plan.block), plan)
+    assert {parts for parts, _, _ in ways} == {0, 2} and len({block for _, _, block in ways}) > 1
+    assert (True in {placed for _, placed, _ in ways}) == (case.kernel == (1, 1))
+    for plan in ways.values():
+        sch = tir.Schedule(made)
+        apply_plan(sch, "conv", plan)
+        arrays, want = case.arrays(np.random.default_rng(3))
+        arrays[1] = np.ascontiguousarray(packs[1](arrays[1]))
+        tvm.build(sch.mod, target="llvm -num-cores=2")["main"](*arrays)
+        np.testing.assert_allclose(arrays[-1], want, rtol=1e-4, atol=1e-5 * np.abs(want).max())
 
 
 def test_no_block_copies_the_weight():

@@ -15,7 +15,7 @@ from relaxvm.base import CpuModel
 from relaxvm.ir import IRModule, Ramp, Shuffle, walk
 from relaxvm.target import build
 from relaxvm.tir import PREFETCH, PREFETCH_PANEL, For, ForKind, Schedule
-from relaxvm.tir.schedule.plans import schedule_function, with_constant_layouts
+from relaxvm.tir.schedule.plans import plans_for, schedule_function, with_constant_layouts
 from relaxvm.tir.schedule.plans.contraction import match_contraction, vector_lanes
 from relaxvm.tir.transform import lower_module
 
@@ -84,6 +84,16 @@ def test_their_last_vector_has_fewer_lanes_and_no_condition():
     lanes = {n.lanes for n in walk(lowered) if isinstance(n, Ramp)}
     assert lanes == {16, 3}
     assert not any(isinstance(n, tir.IfThenElse) for n in walk(lowered))
+
+
+@pytest.mark.parametrize(("depth", "rows"), [(768, 13), (1000, 13), (1024, 8), (3072, 8)])
+def test_a_tile_has_no_more_rows_pages_apart_than_the_first_cache_has_ways(depth, rows):
+    made, _ = with_constant_layouts(product(128, 96, depth), [1], AVX512)
+    first, *others = plans_for(Schedule(made), "C", AVX512)
+    assert (type(first.plan).__name__, first.plan.rows) == ("Tile", rows)
+    # More are predicted to push each other out of it.
+    high = next(c.cost for c in others if type(c.plan).__name__ == "Tile" and c.plan.rows == 14)
+    assert (high.seconds > 1.1 * first.cost.seconds) == (rows == 8)
 
 
 def test_the_lanes_of_vectors():

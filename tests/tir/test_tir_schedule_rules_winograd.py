@@ -16,7 +16,7 @@ from relaxvm.relax import op as R
 from relaxvm.relax.transform import BindParams
 from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import interpret
-from relaxvm.tir.schedule.plans import schedule_function, with_constant_layouts
+from relaxvm.tir.schedule.plans import plans_for, schedule_function, with_constant_layouts
 from relaxvm.tir.schedule.plans.winograd import with_fewer_products
 from relaxvm.tir.schedule.primitives.fewer_products import matrices
 
@@ -80,6 +80,24 @@ def test_weights_that_do_not_fit_get_tiles_of_two_rows():
     ]
     assert shapes == [6, 4]
     check(case, "small caches")
+
+
+def test_threads_share_tiles_and_not_inputs_that_one_of_them_transformed():
+    two = dataclasses.replace(AVX512, cores=2, l2_bytes=1 << 20)
+    fn, _ = with_fewer_products(Case((1, 64, 56, 56), 64, padding=(1, 1)).function(), [1], two)
+    first, *others = (
+        c
+        for c in plans_for(tir.Schedule(fn), "products", two)
+        if type(c.plan).__name__ == "Winograd"
+    )
+    alone = dataclasses.replace(first.plan, block=14)
+    cost = next(c.cost for c in others if c.plan == alone)
+    assert first.plan.block < 14 and cost.seconds > 1.1 * first.cost.seconds
+    inside = [n for n in walk(schedule_function(fn, two)) if isinstance(n, tir.For)]
+    (shared,) = (n for n in inside if n.kind == tir.ForKind.PARALLEL)
+    assert {"inputs", "products_update"} <= {
+        n.name_hint for n in walk(shared) if isinstance(n, tir.Block)
+    }
 
 
 @pytest.mark.slow

@@ -81,11 +81,12 @@ class Blocked(InTiles):
         share = cpu.l3_bytes // (8 if from_memory else 16)
         panels = _panels(-(-columns // width), share // (step * width * size), cpu.cores)
         room = cpu.l2_bytes * 3 // 8
-        tiles = _balanced(-(-rows // tile.rows), room // (step * tile.rows * size))
+        high = p.shape(tile.lanes, cpu.vector_registers)[0] if pack_rows else tile.rows
+        tiles = _balanced(-(-rows // high), room // (step * high * size))
         # Sums of a piece are added to the result; whole ones can go on to what alone reads them.
         epilogue = step == depth and view.epilogue is not None
         ahead = tile.ahead, tile.panel
-        sizes = tile.rows, tile.vectors, tile.lanes, step, panels, tiles
+        sizes = high, tile.vectors, tile.lanes, step, panels, tiles
         return cls(*sizes, pack_rows, epilogue, *ahead)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:

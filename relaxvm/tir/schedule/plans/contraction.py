@@ -39,6 +39,7 @@ from .queries import extent_of, loops_inside, root_of
 
 MOST_ROWS = 16
 """Of a tile."""
+PAGE = 4096  # bytes
 _ROWS_TO_ASK = 6
 _PACK_FROM_ROWS = 4
 # Below this a tile has nothing to gain.
@@ -270,6 +271,17 @@ class Product:
         """How many products there are side by side; sizes that are not known count as 1."""
         axes = (v for v in self.loops if v not in self.contraction.axes)
         return math.prod(self.extents[v] or 1 for v in axes)
+
+    def most_rows(self, cpu: CpuModel) -> int:
+        """How many rows of the other input stay in the first cache side by side: where they are
+        pages apart, as many as that has ways, of a page each.
+        """
+        operand, row = self.contraction.broadcast, self.contraction.row
+        places = [k for k, i in enumerate(operand.indices) if row in variables_of((i,))]
+        sizes = [n.value if isinstance(n, IntImm) else None for n in operand.buffer.shape]
+        apart = _product(sizes[places[-1] + 1 :]) if places else None
+        pages = apart is not None and apart * operand.bytes % PAGE == 0
+        return max(1, cpu.l1_bytes // PAGE) if pages else MOST_ROWS
 
     def can_be_packed(self) -> bool:
         """Whether the streamed input can be copied into panels."""

@@ -183,7 +183,7 @@ class AlongWidth(InTiles):
         step *= rests_cost(high, along, self.rows, self.vectors, padded)
         vain = 1 - s.height * s.width / (high * along * self.lanes)
         tiles = -(-s.channels // self.channels)
-        return predict(demand_of(view, step, self.block, tiles, self.lanes, vain), cpu)
+        return predict(demand_of(view, step, self.block, tiles, cpu, vain), cpu)
 
     def apply(self, view: View) -> None:
         work = _Convolve(view, self, self.joined)
@@ -402,7 +402,7 @@ class AlongPixels(InTiles):
         block = max(1, -(-s.height * self.vectors * max(1, self.block) // along))
         vain = 1 - s.height * s.width / (along * self.lanes)
         tiles = -(-s.channels // self.rows)
-        return predict(demand_of(view, step, block, tiles, self.lanes, vain), cpu)
+        return predict(demand_of(view, step, block, tiles, cpu, vain), cpu)
 
     def apply(self, view: View) -> None:
         work = Work(view, self, self.joined)

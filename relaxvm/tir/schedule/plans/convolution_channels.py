@@ -2,8 +2,8 @@
 
     C[n, o, h, w] += X[n, c, h * 2 + r, w * 2 + s] * W[o // 16, c, r, s, o % 16]
 
-    for n, block of rows:
-        panel = X[n, :, rows of the block, :]   padded
+    for n, part of the channels, block of rows:
+        panel = X[n, :, rows of the block, :]   padded, or tile by tile
         for oo:                                 panels of weights
             for run:                            as many tiles as the first cache keeps the sums of
                 for po:                         tiles of pixels
@@ -17,6 +17,10 @@ copy before the loops if a plan says so. A step reads a run of them, and of the 
 each pixel, wherever that is: neither strides nor widths that vectors do not divide cost anything.
 Where height and width are known, tiles take pixels of a block one after the other, over the ends of
 rows; else the width is padded to whole tiles.
+
+Threads share blocks, parts of the channels, or what is in a block. A line of memory that several of
+them read is dear to write the next time, so each makes the panels that it reads, and pixels of 1x1
+stay where they are if tiles read few more lines there: by what that is predicted to cost.
 """
 
 from __future__ import annotations
@@ -37,8 +41,7 @@ from .convolution_work import (
     Work,
     demand_of,
     extent_of_dimension,
-    much_weight,
-    share_of,
+    is_given,
     to_tile,
     wrong_tile_of,
 )
@@ -80,6 +83,8 @@ class AlongChannels(InTiles):
     panel    the size of a panel whose reading asks for the next one; 0: it does not
     pack     whether the weight is copied into panels
     joined   whether all blocks are one loop, for threads to share
+    parts    of the channels, each of which makes panels of the input of its own; 0: they share them
+    placed   whether pixels are read where they are, and not brought into the order of tiles
     """
 
     block: int
@@ -91,6 +96,8 @@ class AlongChannels(InTiles):
     panel: int = 0
     pack: bool = False
     joined: bool = False
+    parts: int = 0
+    placed: bool = False
 
     @classmethod
     def choose(cls, view: View, cpu: CpuModel) -> AlongChannels | None:
@@ -116,25 +123,30 @@ class AlongChannels(InTiles):
         ahead = Ahead() if plan.pack else ahead_of(c.weight, cpu)
         joined = sizes.known and cpu.cores > 1
         plan = replace(plan, ahead=ahead.elements, panel=ahead.panel, joined=joined)
-        return plan._with_block(view, plan._block(view, cpu), cpu)
+        return min(plan._ways(view, cpu), key=lambda p: p.cost(view, cpu).seconds)
 
-    def _block(self, view: View, cpu: CpuModel) -> int:
-        """The rows of a block: what fits the second cache with the weights of a tile."""
-        c, sizes = _parts_of(view)
-        if c.height is None or _is_flat(view):
-            return 1 if c.height is None else int(sizes.height)
-        size = c.data.dtype.itemsize
-        across = extent_of_dimension(c.data, -1) or sizes.width
-        row = sizes.depth * across * size * c.strides[1]
-        most = cpu.l2_bytes / (2 if much_weight(sizes, size, cpu) else 4) / row
-        if not sizes.known:
-            return block_of(_SYMBOLIC_ROWS, 1, most)
-        return block_of(sizes.height, 1, most, share_of(sizes, sizes.images, size, cpu))
+    def _ways(self, view: View, cpu: CpuModel) -> Iterable[AlongChannels]:
+        """The same tiles with other blocks, and other ways for threads to come by the input."""
+        c, s = _parts_of(view)
+        if not s.known:
+            rows = (1,) if c.height is None else (1, 2, _SYMBOLIC_ROWS)
+            yield from (self._with_block(view, block, cpu) for block in rows)
+            return
+        tiles, halves = s.channels // self.width, range(int(s.height).bit_length())
+        parts = [n for n in range(cpu.cores, tiles + 1) if tiles % n == 0 and cpu.cores > 1]
+        for block in sorted({block_of(s.height, 1, s.height >> k) for k in halves}):
+            plan = self._with_block(view, block, cpu)
+            yield plan
+            if parts and block == s.height:
+                yield replace(plan, parts=parts[0])
+            if _is_flat(view) and is_given(view):
+                yield replace(plan, placed=True)
 
     def _with_block(self, view: View, block: int, cpu: CpuModel) -> AlongChannels:
         """The same with so many rows in a block, and what follows from that."""
         c, sizes = _parts_of(view)
-        step, width, taps = self.rows, sizes.width, 0
+        width, taps = sizes.width, 0
+        step = min(self.rows, block * width) if sizes.known else self.rows
         if sizes.taps == 1 or not sizes.known or width % step:
             # Within a row, taps share what they read: straight code of several keeps it in
             # registers, of which none are left.
@@ -150,15 +162,12 @@ class AlongChannels(InTiles):
         squares = line = 0
         if run % self.lanes < 2 and run <= near / 2:
             squares, line = squares_of(view.block.writes[0].buffer, cpu)
-        return replace(self, block=block, run=run, squares=squares, line=line, taps=taps)
+        own = replace(self, rows=step, block=block, run=run, taps=taps, parts=0, placed=False)
+        return replace(own, squares=squares, line=line)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        _, sizes = _parts_of(view)
         for vectors, rows in in_registers(cpu, _VECTORS if self.pack else (self.vectors,)):
-            tile = replace(self, rows=rows, vectors=vectors)
-            whole = (block_of(sizes.height, 1, sizes.height / n) for n in (1, 2, 4, 8))
-            for block in sorted({self.block, *whole}):
-                plan = tile._with_block(view, block, cpu)
+            for plan in replace(self, rows=rows, vectors=vectors)._ways(view, cpu):
                 yield from (plan, replace(plan, squares=0, line=0))
 
     def wrong(self, view: View) -> str | None:
@@ -174,6 +183,10 @@ class AlongChannels(InTiles):
             return "its weight is in no panels of channels: it has to be packed"
         if self.width != (kept or self.width) or s.channels % self.width:
             return f"tiles of {self.width} channels, and panels of {kept} of {s.channels}"
+        if self.parts and (not s.known or s.channels // self.width % self.parts):
+            return f"{self.parts} parts of {s.channels} channels in tiles of {self.width}"
+        if self.placed and (self.parts or not _is_flat(view) or not is_given(view)):
+            return "an input that is padded, computed or copied for parts cannot stay in place"
         if not s.known:
             return (
                 "pixels of a row of unknown length are turned round as they are"
@@ -181,8 +194,8 @@ class AlongChannels(InTiles):
                 or None
             )
         whole = 1 if c.height is None else s.height
-        if s.height % self.block or (_is_flat(view) and self.block != whole):
-            return f"blocks of {self.block} rows leave a rest of {whole}, or are none of pixels"
+        if whole % self.block:
+            return f"blocks of {self.block} rows leave a rest of {whole}"
         pixels = self.block * s.width
         if not self.run or not (self.run == pixels or _is_run(self.run, pixels, s.width)):
             return f"runs of {self.run} pixels are no parts or multiples of rows of {s.width}"
@@ -192,21 +205,34 @@ class AlongChannels(InTiles):
         return None
 
     def cost(self, view: View, cpu: CpuModel) -> Cost:
-        _, s = _parts_of(view)
-        pixels = (s.height if _is_flat(view) else self.block) * s.width
-        tiles = s.channels // self.width
-        rates = rates_of(cpu, self.lanes, view.block.writes[0].buffer.dtype.bits)
-        step = strips_cost(pixels, self.rows, self.vectors, rates)
-        step *= tiles * s.height * s.width / pixels
+        c, s = _parts_of(view)
+        out, flat = view.block.writes[0].buffer.dtype, _is_flat(view)
+        pixels = self.block * s.width
+        tiles, strips = s.channels // self.width, -(-pixels // self.rows)
+        rates, blocks = rates_of(cpu, self.lanes, out.bits), s.height / self.block
+        step = strips_cost(pixels, self.rows, self.vectors, rates) * tiles * blocks
         # Sums are turned round: by squares, or one by one, each from a line of its own.
-        size = self.lanes * view.block.writes[0].buffer.dtype.itemsize
-        near = self.run * self.vectors * size <= cpu.l1_bytes
+        near = self.run * self.vectors * self.lanes * out.itemsize <= cpu.l1_bytes
         turns = 4 if self.squares else 12 if near else 48
         turns *= s.channels * s.height * s.width / self.lanes
         # Each channel of a panel is a stream of its own.
         moved = self.width / 10 * s.channels * s.depth * s.taps if self.pack else 0.0
-        extra = s.images * s.groups * turns + moved * s.groups
-        return predict(demand_of(view, step, self.block, tiles, self.lanes, 0.0, extra), cpu)
+        times, size = s.images * s.groups, c.data.dtype.itemsize
+        extra = times * turns + moved * s.groups
+        copies = 0 if self.placed else self.parts or (1 if flat else None)
+        parts = tiles * (pixels // self.run) if self.placed else self.parts
+        d = demand_of(view, step, self.block, tiles, cpu, 0.0, extra, copies, parts)
+        # Each tile of pixels reads the weights of a tile of channels, and its pixels.
+        weights, traffic = s.depth * s.taps * self.width * size, d.traffic
+        if self.placed:
+            # Lines of the cache that hold pixels of a tile, of each channel.
+            rows = -(-self.rows // s.width) if c.strides[0] > 1 else 1
+            lines = rows + (self.rows - rows) * c.strides[0] * size / cpu.line_bytes
+            reads = s.depth * lines * cpu.line_bytes
+            whole = traffic[0][1] if weights + reads > cpu.l1_bytes else 0.0
+            traffic = (traffic[0], (times * blocks * tiles * strips * reads, whole), *traffic[2:])
+        again = times * blocks * tiles * (strips - 1) * weights
+        return predict(d._replace(traffic=(*traffic, (again, weights))), cpu)
 
     def apply(self, view: View) -> None:
         if self.pack:
@@ -305,12 +331,12 @@ class _Channels(Work):
                 after = crop
             else:
                 sch.compute_inline(crop)
-        if self.flat:
-            panel, before = self._pixel_panels()
-        else:
-            panel, before = self.input_block(inline=not sizes.known)
+        panel, before = None, list[Any]()
+        if not self.plan.placed:
+            inline = not sizes.known
+            panel, before = self._pixel_panels() if self.flat else self.input_block(inline)
         write = self._turned_round(after)
-        if self.flat:
+        if self.flat and panel is not None:
             # Only now that pixels are an axis, of which a tile is a part.
             self._in_tiles(panel)
         self._tile_loops(panel, before, write)
@@ -337,11 +363,13 @@ class _Channels(Work):
         return panel, gone
 
     def _in_tiles(self, panel: Any) -> None:
-        """Keep an input [reduced axes, pixel] so that each tile reads one run."""
+        """Keep an input [reduced axes, pixel] so that each tile of a block reads one run."""
+        block = self.plan.block * self.sizes.width
 
         def tiles(*indices: Any) -> list[Any]:
             *others, pixel = indices
-            return [pixel // self.pixels, *others, pixel % self.pixels]
+            tile = pixel % block // self.pixels
+            return [pixel // block, tile, *others, pixel % block % self.pixels]
 
         ndim = self.sch.get(panel).writes[0].buffer.ndim
         self.sch.transform_layout(panel, ("write", 0), self.index_map(tiles, ndim))
@@ -408,7 +436,8 @@ class _Channels(Work):
         if blocks and not sizes.known:
             block, row = sch.split(blocks.pop(), [None, self.plan.block])
             blocks, loops = [block], [row, *loops]
-        outer = self.in_order(batch, [], blocks)
+        *parts, oo = sch.split(oo, [self.plan.parts, None]) if self.plan.parts else (oo,)
+        outer = self.in_order(batch, parts, blocks)
         count = len(c.reduce)
         reduce, (*rows, pixel, channel) = loops[-count:], loops[:-count]
         po, pi = sch.split(pixel, [None, self.pixels])

@@ -100,7 +100,7 @@ class DotsOfWindows(InDots):
         step = strips_cost(s.height * s.width, self.rows, self.vectors, rates)
         vain = 1 - s.channels / (tiles * self.width)
         cycles = step * tiles / self.group
-        return predict(demand_of(view, cycles, s.height, tiles, self.lanes, vain), cpu)
+        return predict(demand_of(view, cycles, s.height, tiles, cpu, vain), cpu)
 
     def apply(self, view: View) -> None:
         _Dots(view, self).run()

@@ -270,17 +270,20 @@ def demand_of(
     step: float,
     block: int,
     tiles: int,
-    lanes: int,
+    cpu: CpuModel,
     vain: float = 0.0,
     extra: float = 0.0,
+    copies: int | None = None,
+    parts: int = 0,
 ) -> Demand:
     """What a plan for a convolution demands.
 
-    step   cycles of one product of all sums of an image and a group
-    block  rows of the result that share a panel of the input
-    tiles  how many tiles of channels read a panel
-    lanes  of its vectors
-    extra  cycles beside the sums and the panels
+    step    cycles of one product of all sums of an image and a group
+    block   rows of the result that share a panel of the input
+    tiles   how many tiles of channels read a panel
+    extra   cycles beside the sums and the panels
+    copies  how many panels of a block there are; None: one if it takes one
+    parts   of a block, each of which waits for no other; 0: all wait for its panel
     """
     c, s = view.convolution, view.sizes
     assert c is not None
@@ -289,20 +292,44 @@ def demand_of(
     times, size = s.images * s.groups, c.data.dtype.itemsize
     blocks = -(-s.height // block)
     pixels = s.height * s.width
-    read = s.depth * math.prod((n * k for n, k in zip((s.height, s.width), c.strides[::-1])))
+    # Rows of which the windows of two blocks have a part are read for both.
+    along, down = c.strides
+    rows = blocks * (block * down + max(0, math.isqrt(s.taps) - down))
+    read = s.depth * rows * s.width * along * size
     weights = s.channels * s.depth * s.taps * size
-    panel = read * size / blocks
-    # Panels are computed where the input is, or brought into the order in which vectors load it.
-    computed = c.data not in view.sch.state.fn.buffers
-    copies = read * (
-        (0.5 if c.strides[0] > 1 else 2 / lanes) if computed or c.strides[0] > 1 else 0
-    )
-    cycles = times * (step * s.depth * s.taps + copies) + extra
+    panel = read / blocks
     written = s.channels * pixels * out.dtype.itemsize
     traffic = (
-        (times * read * size, times * read * size),
-        (times * read * size * max(0, tiles - 1), panel),
+        (times * read, times * read),
+        (times * read * max(0, tiles - 1), panel),
         (times * weights * blocks, weights),
         (times * written, times * written),
     )
-    return Demand(cycles, traffic, times * blocks, vain)
+    if copies is None:
+        copies = int(along > 1 or not is_given(view))
+    # Panels are computed where the input is, or brought into the order in which vectors load it,
+    # while nothing is multiplied.
+    copied = times * copies * read * (0.5 / size if along > 1 else 3 / cpu.rates.l2)
+    # Threads share pixels, and all read the weights; or channels, and all read what others wrote.
+    # Where the pixels of two meet, both write to the same lines.
+    apart = times * blocks >= cpu.cores and copies < 2
+    crossing = (s.depth + 2 * s.channels) * cpu.line_bytes if apart else read
+    handed = crossing * (1 - 1 / cpu.cores) if times < cpu.cores else 0.0
+    copied += from_memory(weights, apart, cpu)
+    cycles, many = times * step * s.depth * s.taps + extra, times * blocks * max(1, parts)
+    if many > 1 or parts:
+        return Demand(cycles + copied, traffic, many, vain, 0.0, handed)
+    return Demand(cycles, traffic, tiles, vain, copied, panel if copies else handed)
+
+
+def from_memory(weights: float, apart: bool, cpu: CpuModel) -> float:
+    """Cycles until so many bytes of weights come from memory, which nothing hides, if the second
+    cache cannot keep what a thread reads of them: all, if threads work on pixels apart.
+    """
+    each = weights / (1 if apart else cpu.cores)
+    return each * cpu.cores / cpu.rates.memory if each > cpu.l2_bytes else 0.0
+
+
+def is_given(view: View) -> bool:
+    """Whether the input of a convolution is a parameter."""
+    return view.convolution is not None and view.convolution.data in view.sch.state.fn.buffers

@@ -1,7 +1,8 @@
 """What a plan is predicted to cost: one function of what it demands and what the CPU can.
 
-Predictions rank plans; they are no times. Work and the answers of the caches overlap, as they do in
-cores that run ahead, so the longer of the two counts, and a part of the other.
+Predictions rank plans, and choose some; they are no times. Work and the answers of the caches
+overlap, as they do in cores that run ahead, so the longer of the two counts, and a part of the
+other.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from ....base import CpuModel, Rates
 _A_CYCLE = 2  # narrow vectors multiplied at least, or numbers loaded
 # What is not hidden behind the longer of work and memory.
 _SHOWS = 0.2
+_LATE = 0.05
 
 
 COMMON = Rates()
@@ -48,12 +50,16 @@ class Demand(NamedTuple):
              cache that holds the latter answers
     parts    how many parts of equal size threads can share; 1: none
     vain     of the cycles, the part whose results are thrown away
+    alone    cycles, beside those, of one thread before the others can begin
+    handed   bytes that it writes meanwhile, and others read
     """
 
     cycles: float
     traffic: tuple[tuple[float, float], ...] = ()
     parts: int = 1
     vain: float = 0.0
+    alone: float = 0.0
+    handed: float = 0.0
 
 
 class Cost(NamedTuple):
@@ -96,8 +102,14 @@ def predict(demand: Demand, cpu: CpuModel) -> Cost:
     )
     longer, shorter = max(demand.cycles, waits), min(demand.cycles, waits)
     threads = max(1, min(cpu.cores, demand.parts))
-    share = -(-demand.parts // threads) / demand.parts
+    # No two threads end at once: at last some wait for a part of a part.
+    share = (-(-demand.parts // threads) + _LATE * (threads > 1)) / demand.parts
     # Threads share what memory gives.
-    alone = max((longer + _SHOWS * shorter) * share, levels[3] / rates.memory)
-    seconds = alone / rates.hertz + (rates.fork_seconds if threads > 1 else 0.0)
-    return Cost(seconds, demand.cycles, (levels[1], levels[2], levels[3]), threads, demand.vain)
+    cycles = max((longer + _SHOWS * shorter) * share, levels[3] / rates.memory) + demand.alone
+    if threads > 1:
+        # Each line is taken from the core that read it in the last call.
+        cycles += demand.handed / rates.handed + rates.fork_seconds * rates.hertz
+    total = demand.cycles + demand.alone
+    return Cost(
+        cycles / rates.hertz, total, (levels[1], levels[2], levels[3]), threads, demand.vain
+    )

@@ -10,6 +10,7 @@ from ....base import CpuModel, record
 from ..schedule import Schedule
 from .constants import ConstantLayout
 from .contraction import (
+    PAGE,
     Product,
     accumulate,
     in_registers,
@@ -23,7 +24,6 @@ from .plan import InTiles, Plan
 from .view import View
 
 _MOST_VECTORS = 8
-_PAGE = 4096  # bytes
 _PAGE_CYCLES = 7  # to find another page in the second table of pages
 _TYPICAL = 1024  # what a size counts as in predictions that is known only when the kernel runs
 
@@ -53,6 +53,7 @@ class Tile(InTiles):
         if lanes < 2:
             return None
         height, vectors = p.shape(lanes, cpu.vector_registers)
+        height = min(height, p.most_rows(cpu))
         pack = p.needs_panels(height, cpu)
         epilogue = view.epilogue is not None
         return cls(height, vectors, lanes, pack, epilogue, *p.asks_ahead(height, cpu))
@@ -131,11 +132,14 @@ def demand_of_tiles(p: Product, tile: InTiles, pack: bool, cpu: CpuModel) -> Dem
     near = panel
     if not pack and p.contraction.panel is None:
         # A piece of each row, on a page of its own: its lines share few sets of a cache.
-        step = min(columns * size, _PAGE)
+        step = min(columns * size, PAGE)
         near = max(panel, depth * step)
-        cycles += times * panels * strips * depth * step / _PAGE * _PAGE_CYCLES
+        cycles += times * panels * strips * depth * step / PAGE * _PAGE_CYCLES
     # The first strip of rows reads a panel from where it is, the others from a cache.
+    # Rows that push each other out of the first cache come from the next one in each step.
+    pushed = strips * rows * depth * cpu.line_bytes if rows > p.most_rows(cpu) else 0.0
     traffic = (
+        (times * panels * pushed, left),
         (times * right * (3 if pack else 1), times * right),
         (times * (strips - 1) * panels * panel, near),
         (times * left * panels, left),

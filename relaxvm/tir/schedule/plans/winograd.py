@@ -32,8 +32,8 @@ from ..model.regions import users_of
 from ..primitives.fewer_products import ROWS, Filter, match_filter, transformed_weights
 from ..schedule import Schedule
 from .contraction import in_registers, strips_cost, tile_shape
-from .convolution_shape import Sizes, block_of
-from .convolution_work import Work, share_of
+from .convolution_shape import block_of
+from .convolution_work import Work, from_memory
 from .cost import Cost, Demand, predict, rates_of
 from .injective import inline_producers
 from .panels import Ahead, ahead_of, ask_for_panels
@@ -136,13 +136,6 @@ class _Shape:
         count = tile + ROWS - 1
         return cls(images, tiles, count, depth, across.value, panels, taps, panel, wide, False)
 
-    @property
-    def sizes(self) -> Sizes:
-        pixels = self.tiles * (self.count - ROWS + 1)
-        taps = self.taps * self.count
-        channels = self.panels * self.panel
-        return Sizes(channels, 1, pixels, self.wide, True, self.depth, taps, self.images)
-
 
 @record
 class Winograd(InTiles):
@@ -182,16 +175,9 @@ class Winograd(InTiles):
     def of(cls, s: _Shape, lanes: int, cpu: CpuModel) -> Winograd:
         vectors = s.panel // lanes
         pixels, _ = tile_shape(s.wide, s.panel, lanes, cpu.vector_registers, [vectors])
-        # What fits the second cache; all of an image if to read its inputs again for each panel is
-        # less than to read weights, which do not fit, for each block.
-        sizes, room = s.sizes, cpu.l2_bytes // 4
-        one = s.count * s.depth * s.across * 4
-        block = block_of(s.tiles, 1, room / one, share_of(sizes, s.images, 4, cpu))
-        weights = sizes.channels * sizes.depth * sizes.taps * 4
-        again = weights * s.tiles // block
-        if weights > room and s.panels * s.tiles * one < again:
-            block = s.tiles
-        return cls(pixels, vectors, lanes, s.count - ROWS + 1, block, joined=cpu.cores > 1)
+        plan = cls(pixels, vectors, lanes, s.count - ROWS + 1, 1, joined=cpu.cores > 1)
+        blocks = [n for n in range(1, s.tiles + 1) if s.tiles % n == 0]
+        return min((replace(plan, block=n) for n in blocks), key=lambda p: p._predicted(s, cpu))
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         for tile in (2, 4):
@@ -227,8 +213,10 @@ class Winograd(InTiles):
         )
 
     def cost(self, view: View, cpu: CpuModel) -> Cost:
-        s = self._shape(view)
-        rates = rates_of(cpu, self.lanes, view.block.writes[0].buffer.dtype.bits)
+        return self._predicted(self._shape(view), cpu)
+
+    def _predicted(self, s: _Shape, cpu: CpuModel) -> Cost:
+        rates = rates_of(cpu, self.lanes, 32)
         step = strips_cost(s.wide, self.rows, self.vectors, rates)
         sums = s.tiles * s.count * s.panels * step * s.depth * s.taps
         channels, size = s.panels * s.panel, 4
@@ -246,7 +234,15 @@ class Winograd(InTiles):
             (s.images * weights * size * blocks, weights * size),
             (s.images * results * size, s.images * results * size),
         )
-        return predict(Demand(cycles, traffic, s.images * blocks), cpu)
+        apart = s.images * blocks >= cpu.cores
+        cycles += from_memory(weights * size, apart, cpu)
+        demand = Demand(cycles, traffic, s.images * blocks)
+        if apart:
+            return predict(demand, cpu)
+        # Threads share the panels, once what all read is transformed.
+        first = s.images * inputs * (s.count / 2 / self.lanes + 2 * size / rates.l2)
+        shared = demand._replace(parts=s.panels, alone=first, handed=inputs * size / blocks)
+        return predict(shared, cpu)
 
     def members(self, view: View) -> Sequence[Any]:
         sch, known = view.sch, {id(view.sch.get(b)): b for b in view.left}
