@@ -1,6 +1,7 @@
 """The node machinery: slots, interning, children, map_children, walk."""
 
 import gc
+import weakref
 from typing import Annotated, TypeVar
 
 import pytest
@@ -21,7 +22,7 @@ from relaxvm.ir import (
     substitute,
     walk,
 )
-from relaxvm.ir.node import _interned
+from relaxvm.ir.node import _interned, _most_interned
 from relaxvm.tir import BufferLoad, decl_buffer
 
 
@@ -38,12 +39,14 @@ def test_interning_tells_zero_from_minus_zero_and_one_from_true():
 
 
 def test_interned_nodes_are_forgotten_when_unused():
-    before = len(_interned)
-    keep = [Var(f"v{i}") + i + 1000 for i in range(100)]
-    assert len(_interned) >= before + 100
-    del keep
+    node = Var("x") + 1000
+    gone = weakref.ref(node)
+    del node
     gc.collect()
-    assert len(_interned) <= before + 5
+    assert gone() is None
+    for i in range(2 * _most_interned[0]):
+        Var("x") + i
+    assert len(_interned) <= _most_interned[0] + 1
 
 
 def test_nodes_have_slots_and_refuse_assignment():

@@ -322,15 +322,14 @@ class Schedule:
 
     def _call(self, kind: Primitive, args: Any, kwargs: Any) -> Any:
         try:
-            bound = kind.signature.bind(*args, **kwargs)
+            bound = kind.bound(args, kwargs)
         except TypeError as error:
             raise ScheduleError(f"{kind.method}: {error}") from None
-        bound.apply_defaults()
-        if isinstance(bound.arguments.get("func_name"), GlobalVar):
-            bound.arguments["func_name"] = bound.arguments["func_name"].name_hint
+        if isinstance(bound.get("func_name"), GlobalVar):
+            bound["func_name"] = bound["func_name"].name_hint
         arguments = {
-            name: kind.kind(name).given(self, value, f"{kind.method}: {name}")
-            for name, value in bound.arguments.items()
+            name: kind.kinds[name].given(self, value, f"{kind.method}: {name}")
+            for name, value in bound.items()
         }
         return self._apply(kind, arguments)[0]
 
@@ -342,10 +341,12 @@ class Schedule:
         function = self._current = self._function_of(arguments)
         state = self._states[function].fresh()
         try:
-            arguments = {
-                name: kind.kind(name).complete(self, value, arguments, f"{kind.method}: {name}")
+            complete = {
+                name: kind.kinds[name].complete(self, value, arguments, f"{kind.method}: {name}")
                 for name, value in arguments.items()
+                if name in kind.completes
             }
+            arguments = {**arguments, **complete}
             result, decision = self._perform(kind, arguments, state)
         except ScheduleError as error:
             raise self._rendered(kind, error, state, function) from None
@@ -367,16 +368,11 @@ class Schedule:
         return wrapped, outputs
 
     def _perform(self, kind: Primitive, arguments: dict[str, Any], state: State) -> tuple[Any, Any]:
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        for name, parameter in kind.signature.parameters.items():
-            if name not in arguments:
-                continue
-            value = kind.kind(name).resolve(self, arguments[name], f"{kind.method}: {name}")
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                positional.extend(value or ())
-            else:
-                named[name] = value
+        named = {
+            name: kind.kinds[name].resolve(self, value, f"{kind.method}: {name}")
+            for name, value in arguments.items()
+        }
+        positional = named.pop(kind.rest or "", None) or ()
         decision = None
         if kind.random:
             new, result, decision = kind.function(state, *positional, **named, rng=self._rng)

@@ -65,10 +65,12 @@ def may_be_empty(mapper: IterMapper, realize: BlockRealize, loops: Sequence[For]
     """A loop that moves no axis of the block and may have no iterations. (Where one that moves an
     axis has none, the block has nothing to do.)
     """
-    moving = {v for value in realize.iter_values for v in free_variables(value)}
     for f in loops:
-        if f.loop_var not in moving and not mapper.at_most(1, number_of(f.extent)):
-            return f
+        if not (isinstance(f.extent, IntImm) and f.extent.value > 0) and not any(
+            f.loop_var in free_variables(value) for value in realize.iter_values
+        ):
+            if not mapper.at_most(1, number_of(f.extent)):
+                return f
     return None
 
 

@@ -6,11 +6,11 @@ loop, it has written itself before. Then iterations may run in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....arith import IterMapper, Numbers, number_of
-from ....ir import IntImm, Var, as_expr, const, descend
+from ....ir import IntImm, Var, as_expr, const
 from ...stmt import (
     Block,
     BlockRealize,
@@ -23,6 +23,7 @@ from ...stmt import (
     Stmt,
     is_no_op,
     statements_below,
+    statements_in,
 )
 from .bindings import covers, loop_uses, predicate_is_domain, spatial_loops
 from .boxes import Access, Box, bound_box, iters_of, mapper_of, region_while
@@ -43,10 +44,12 @@ def loops_between(state: State, stmt: Stmt, outer: Stmt) -> list[For]:
 
 def check_no_bare_statements(state: State, root: Stmt) -> None:
     """Refuse where something is done outside of blocks: nothing is known about it."""
-    statements = list(_outside_blocks(root))
+    blocks = (BlockRealize, Block)
+    inside = (s for c in statements_below(root) for s in statements_in(c, blocks))
+    statements = [root, *inside]
     _check_steady_bounds(state, root, statements)
     for s in statements:
-        if type(s) in (BlockRealize, Block) and s is not root:
+        if type(s) in blocks and s is not root:
             continue
         below = statements_below(s)
         if not below and not is_no_op(s):
@@ -54,14 +57,6 @@ def check_no_bare_statements(state: State, root: Stmt) -> None:
             refuse(f"a {kind} stands outside of the blocks here; put it into a block", root)
         if type(s) not in (For, SeqStmt, Block, BlockRealize) and below:
             refuse(f"a {type(s).__name__} stands outside of the blocks here", root)
-
-
-def _outside_blocks(root: Stmt) -> Iterator[Stmt]:
-    """`root` and the statements under it; other blocks are not entered."""
-    return descend(
-        root,
-        lambda s: () if type(s) in (BlockRealize, Block) and s is not root else statements_below(s),
-    )
 
 
 def _check_steady_bounds(state: State, root: Stmt, statements: Iterable[Stmt]) -> None:

@@ -62,16 +62,12 @@ def with_regions(state: State, block: Block) -> Block:
 
 def refresh_around(state: State, stmt: Stmt) -> State:
     """The state with the declared regions of the blocks around `stmt` found anew, inside out."""
-    around = [
-        p.stmt
-        for p in state.path(stmt)
-        if isinstance(p.stmt, Block) and p.stmt is not stmt and (p.stmt.reads or p.stmt.writes)
-    ]
-    for block in around:
-        now = state.now(block)
-        refreshed = with_regions(state, now)
-        if refreshed is not now:
-            state = state.replace(now, refreshed)
+    for block in state.blocks_around(stmt):
+        if block.reads or block.writes:
+            now = state.now(block)
+            refreshed = with_regions(state, now)
+            if refreshed is not now:
+                state = state.replace(now, refreshed)
     return state
 
 

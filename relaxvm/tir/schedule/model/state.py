@@ -7,6 +7,7 @@ Blocks are known by identity; `moved` says what became of those that were rebuil
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NoReturn
@@ -15,7 +16,6 @@ from ....arith import Analyzer
 from ....base import ScheduleError, submodules
 from ....ir import (
     Add,
-    IntImm,
     Node,
     PrimExpr,
     Range,
@@ -38,6 +38,7 @@ from ...stmt import (
     Stmt,
     seq,
     statements_below,
+    statements_in,
 )
 from ...transform.rewriter import bind_sizes
 
@@ -72,14 +73,18 @@ class Path:
 
     def __iter__(self) -> Iterator[Path]:
         """This path and those around it, from the inside out."""
-        path: Path | None = self
+        around, path = [self], self.parent
         while path is not None:
-            yield path
+            around.append(path)
             path = path.parent
+        return iter(around)
 
     def within(self, stmt: Stmt) -> bool:
         """Whether `stmt` is around this place, or here."""
-        return any(p.stmt is stmt for p in self)
+        path: Path | None = self
+        while path is not None and path.stmt is not stmt:
+            path = path.parent
+        return path is not None
 
     def below(self, stmt: Stmt) -> Stmt:
         """The statement directly in `stmt` that holds this place."""
@@ -173,11 +178,11 @@ class State:
 
     def _note(self, s: Stmt) -> Sequence[Stmt]:
         """Note which statements stand directly in `s`, and give them."""
-        below = statements_below(s)
-        for c in below:
-            self._above[id(c)] = (c, s)
         if type(s) is For:
             self._loops[s.loop_var] = s
+        below = (s.body,) if type(s) is For else statements_below(s)
+        for c in below:
+            self._above[id(c)] = (c, s)
         return below
 
     def path(self, stmt: Stmt) -> Path:
@@ -222,7 +227,7 @@ class State:
         top = self.fn.body if root is None else root
 
         def inside() -> list[Block]:
-            return [s for s in descend(top, statements_below) if type(s) is Block and s is not root]
+            return [s for s in statements_in(top) if type(s) is Block and s is not root]
 
         blocks: list[Block] = self.remember(("blocks", root is None), top, inside)
         return blocks
@@ -231,8 +236,7 @@ class State:
         """The blocks directly in `root`: those with no other block between."""
 
         def direct() -> list[BlockRealize]:
-            inside = descend(root, lambda s: () if type(s) is BlockRealize else statements_below(s))
-            return [s for s in inside if type(s) is BlockRealize]
+            return [s for s in statements_in(root, (BlockRealize,)) if type(s) is BlockRealize]
 
         realizes: list[BlockRealize] = self.remember("child_realizes", root, direct)
         return realizes
@@ -251,6 +255,15 @@ class State:
             refuse("the root block has no block around it", stmt)
         assert isinstance(path.stmt, Block)
         return path.stmt
+
+    def blocks_around(self, stmt: Stmt) -> list[Block]:
+        """The blocks around `stmt`, from the inside out."""
+        around, path = [], self.path(stmt).scope
+        while path is not None:
+            assert isinstance(path.stmt, Block)
+            around.append(path.stmt)
+            path = path.scope
+        return around
 
     def root(self) -> Block:
         """The outermost block."""
@@ -300,8 +313,7 @@ class State:
             pairs.append((old, new))
         child, replaced = old, new
         while above is not None:
-            s, above = above, self._parent(above)
-            state._above.pop(id(s), None)
+            s, (_, above) = above, state._above.pop(id(above), (above, None))
             if replaced is None and type(s) is not SeqStmt:
                 if type(s) is Block:
                     refuse(f"block {s.name_hint} would be left without a body", s)
@@ -310,7 +322,11 @@ class State:
                 child = s
                 continue
             rebuilt = _with_child(s, child, replaced)
-            state._note(rebuilt)
+            if replaced is not None and type(rebuilt) is For and type(s) is For:
+                state._above[id(replaced)] = (replaced, rebuilt)
+                state._loops[rebuilt.loop_var] = rebuilt
+            else:
+                state._note(rebuilt)
             if type(s) is Block:
                 assert type(rebuilt) is Block
                 pairs.append((s, rebuilt))
@@ -352,13 +368,18 @@ def _with_child(s: Stmt, child: Stmt, new: Stmt | None) -> Stmt:
         return seq(*[new if c is child else c for c in s.seq])
     assert new is not None
     if type(s) is For:
-        return s.replace(body=new)
+        own = s.thread_binding, s.annotations, s.span
+        return For(s.loop_var, s.min, s.extent, s.kind, new, *own)
     if type(s) is BlockRealize:
         assert type(new) is Block
-        return s.replace(block=new)
+        return BlockRealize(s.iter_values, s.predicate, new, s.span)
     if type(s) is Block:
         return s.replace(body=new) if s.body is child else s.replace(init=new)
-    return s._map_children_(lambda c: new if c is child else c)
+    return _with_all(s, {id(child): new})
+
+
+def _with_all(s: Stmt, new: Mapping[int, Stmt]) -> Stmt:
+    return s._map_children_(lambda c: new.get(id(c), c))
 
 
 def rebuilt(
@@ -374,7 +395,7 @@ def rebuilt(
             if any(a is not b for a, b in zip(parts, s.seq)):
                 new = seq(*parts)
         elif any(done[id(c)] is not c for c in statements_below(s)):
-            new = s._map_children_(lambda c: done.get(id(c), c))
+            new = _with_all(s, done)
         changed = change(new)
         if changed is not None:
             new = changed
@@ -434,14 +455,15 @@ def rebuilt_outside_blocks(
 ) -> Stmt:
     """As `rebuilt`, but of blocks only what `block` says becomes of them: they are not entered."""
     done: dict[int, Stmt] = {}
-    for s in post_order(root, lambda s: () if type(s) is Block else statements_below(s)):
+    for s in reversed(statements_in(root, (Block,))):
         if type(s) is Block:
             done[id(s)] = block(s)
         else:
             new = s
             for c in statements_below(s):
                 if done[id(c)] is not c:
-                    new = s._map_children_(lambda c: done.get(id(c), c))
+                    one = type(s) in (For, BlockRealize)
+                    new = _with_child(s, c, done[id(c)]) if one else _with_all(s, done)
                     break
             changed = change(new)
             done[id(s)] = new if changed is None else changed
@@ -501,11 +523,6 @@ def _each_once(fn: PrimFunc) -> PrimFunc:
     return fn if body is fn.body else fn.replace(body=body)
 
 
-def _with_children(s: Stmt, old: Sequence[Stmt], new_children: Sequence[Stmt]) -> Stmt:
-    new = {id(a): b for a, b in zip(old, new_children)}
-    return s._map_children_(lambda c: new.get(id(c), c))
-
-
 def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
     """As `rebuilt`, but a shared statement is treated once for each place."""
     results: list[Stmt] = []
@@ -518,38 +535,24 @@ def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
             parts = results[len(results) - len(below) :]
             del results[len(results) - len(below) :]
             if any(a is not b for a, b in zip(parts, below)):
-                if type(s) is SeqStmt:
-                    new = seq(*parts)
-                else:
-                    new = _with_children(s, below, parts)
+                pairs = zip(map(id, below), parts)
+                new = seq(*parts) if type(s) is SeqStmt else _with_all(s, dict(pairs))
         changed = change(new)
         results.append(new if changed is None else changed)
     return results[0]
 
 
-def free_variables(e: Any) -> set[Var]:
+# Of the same few expressions primitives ask again and again.
+@functools.lru_cache(1024)
+def free_variables(e: Any) -> frozenset[Var]:
     """The variables in an expression."""
-    if type(e) is IntImm:
-        return set()
-    if isinstance(e, Var):
-        return {e}
-    # `nodes_of(e, Var)`, but what most expressions are made of is not entered.
-    seen: set[int] = set()
-    found: set[Var] = set()
-    reached = [e]
-    for n in reached:  # which grows meanwhile
-        for child in n._children_():
-            if isinstance(child, Var):
-                found.add(child)
-            elif type(child) is not IntImm and (key := id(child)) not in seen:
-                seen.add(key)
-                reached.append(child)
-    return found
+    return frozenset([n for n in walk(e) if isinstance(n, Var)])
 
 
-def loads_of(e: Node) -> list[BufferLoad]:
+@functools.lru_cache(1024)
+def loads_of(e: Node) -> tuple[BufferLoad, ...]:
     """The loads in an expression."""
-    return [n for n in walk(e) if isinstance(n, BufferLoad)] if e._children_() else []
+    return tuple([n for n in walk(e) if isinstance(n, BufferLoad)])
 
 
 def addends(e: PrimExpr) -> list[PrimExpr]:

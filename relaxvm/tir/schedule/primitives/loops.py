@@ -21,7 +21,6 @@ from ....ir import (
     binary,
     cast,
     const,
-    descend,
     is_const,
 )
 from ....ir.walk import holds
@@ -36,7 +35,7 @@ from ...stmt import (
     SeqStmt,
     Stmt,
     seq,
-    statements_below,
+    statements_in,
 )
 from ..model.boxes import mapper_of
 from ..model.dependence import check_reorder
@@ -229,8 +228,7 @@ def _check_bounds_stay(f: For) -> None:
 
 def inner_loops(root: Stmt) -> list[For]:
     """The loops below `root`, blocks not entered."""
-    inside = descend(root, lambda s: () if type(s) is Block else statements_below(s))
-    return [s for s in inside if type(s) is For]
+    return [s for s in statements_in(root, (Block,)) if type(s) is For]
 
 
 def binary_add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
