@@ -153,7 +153,8 @@ class IterMapper(Numbers):
             expr = as_expr(expr)
         memo = self._memo
         if id(expr) not in memo:
-            for e in scalar_post_order(expr, memo):
+            plain = type(expr) is Var or type(expr) is IntImm
+            for e in (expr,) if plain else scalar_post_order(expr, memo):
                 memo[id(e)] = (e, self._read(e))
         return memo[id(expr)][1]
 

@@ -362,32 +362,32 @@ def map_value(value: Any, f: Callable[[Any], Any]) -> Any:
 # -- interning -------------------------------------------------------------------------------------
 
 
-_interned: dict[tuple[Any, ...], weakref.ref[Any]] = {}
-# How many entries the table may have before those of nodes that are gone are looked for: twice as
-# many as were left the last time.
-_most_interned = [1 << 12]
+class _KeyedRef(weakref.ref):  # type: ignore[type-arg]
+    __slots__ = ("key",)
+    key: tuple[Any, ...]
+
+
+_interned: dict[tuple[Any, ...], _KeyedRef] = {}
+
+
+# The table by default: when Python ends, the module's own names may be gone before its nodes.
+def _forget(ref: _KeyedRef, table: dict[tuple[Any, ...], _KeyedRef] = _interned) -> None:
+    if table.get(ref.key) is ref:
+        del table[ref.key]
 
 
 def _remember(key: tuple[Any, ...], value: Any) -> Any:
-    ref = weakref.ref(value)
+    ref = _KeyedRef(value, _forget)
+    ref.key = key
     while True:
         current = _interned.setdefault(key, ref)
         if current is ref:
-            if len(_interned) > _most_interned[0]:
-                _forget_the_gone()
             return value
         other = current()
         if other is not None:
             return other
         if _interned.get(key) is current:
             del _interned[key]
-
-
-def _forget_the_gone() -> None:
-    for key, ref in list(_interned.items()):
-        if ref() is None and _interned.get(key) is ref:
-            _interned.pop(key, None)
-    _most_interned[0] = max(1 << 12, 2 * len(_interned))
 
 
 _pack_double = struct.Struct("<d").pack

@@ -188,6 +188,8 @@ class Substitution:
         if not self._by_id:
             return root
         known: Any = self._memo.get(id(root))
+        if known is None and not root._children_():
+            return root
         result: N = transform(root, None, memo=self._memo) if known is None else known[1]
         return result
 

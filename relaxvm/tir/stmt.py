@@ -436,7 +436,9 @@ _KINDS = {
 class IterVar(Node):
     """An axis: its domain, its variable and how it may be iterated.
 
-    iter_type  "spatial" (independent), "reduce", "opaque", "ordered" (scan) or "thread"
+    iter_type   "spatial" (independent), "reduce", "opaque", "ordered" (scan) or "thread"
+    is_spatial  whether its iterations are independent
+    is_reduce   whether its iterations add up to a result
     """
 
     dom: Range | None
@@ -444,6 +446,8 @@ class IterVar(Node):
     iter_type: str = "spatial"
     thread_tag: str = ""
     span: Span = UNKNOWN
+    is_spatial: bool = derived()
+    is_reduce: bool = derived()
     _defs_ = ("var",)
 
     # TVM's numbers for the kinds, accepted in place of the names.
@@ -475,15 +479,9 @@ class IterVar(Node):
             var = Var(var, dom.extent.dtype if dom is not None else INT32)
         return dom, var, iter_type, thread_tag, span
 
-    @property
-    def is_spatial(self) -> bool:
-        """Whether its iterations are independent."""
-        return self.iter_type == "spatial"
-
-    @property
-    def is_reduce(self) -> bool:
-        """Whether its iterations add up to a result."""
-        return self.iter_type == "reduce"
+    def _init_derived_(self) -> None:
+        derive(self, "is_spatial", self.iter_type == "spatial")
+        derive(self, "is_reduce", self.iter_type == "reduce")
 
     @property
     def range(self) -> Range:
@@ -1040,8 +1038,9 @@ class PrimFunc(BaseFunc):
         if not isinstance(body, Stmt):
             raise TIRError(f"PrimFunc: the body is a statement, got {type(body).__name__}")
         bindings = Map({**(buffer_map or {}), **extra}) if extra else Map.of(buffer_map)
+        known = set(variables)
         for handle in bindings:
-            if handle not in set(variables):
+            if handle not in known:
                 raise TIRError(f"PrimFunc: buffer_map names {handle!r}, which is no parameter")
         return tuple(variables), body, ret_type, bindings, Map.of(attrs), span
 

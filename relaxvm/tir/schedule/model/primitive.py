@@ -310,7 +310,7 @@ class _List(Kind):
         return self._each(lambda v: self.element.resolve(host, v, what), value, what)
 
     def wrap(self, host: Host, value: Any) -> Any:
-        return self._each(lambda v: self.element.wrap(host, v), value)
+        return [self.element.wrap(host, v) for v in value]
 
     def encode(self, names: Names, value: Any) -> Any:
         return self._each(lambda v: self.element.encode(names, v), value)

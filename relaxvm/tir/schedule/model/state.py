@@ -250,19 +250,18 @@ class State:
 
     def scope(self, stmt: Stmt) -> Block:
         """The nearest block around `stmt`."""
-        path = self.path(stmt).scope
-        if path is None:
+        around = self.blocks_around(stmt)
+        if not around:
             refuse("the root block has no block around it", stmt)
-        assert isinstance(path.stmt, Block)
-        return path.stmt
+        return around[0]
 
     def blocks_around(self, stmt: Stmt) -> list[Block]:
         """The blocks around `stmt`, from the inside out."""
-        around, path = [], self.path(stmt).scope
-        while path is not None:
-            assert isinstance(path.stmt, Block)
-            around.append(path.stmt)
-            path = path.scope
+        around, above = [], self._parent(stmt)
+        while above is not None:
+            if type(above) is Block:
+                around.append(above)
+            _, above = self._above.get(id(above), (above, None))
         return around
 
     def root(self) -> Block:
@@ -322,9 +321,8 @@ class State:
                 child = s
                 continue
             rebuilt = _with_child(s, child, replaced)
-            if replaced is not None and type(rebuilt) is For and type(s) is For:
+            if type(s) is BlockRealize and replaced is not None:
                 state._above[id(replaced)] = (replaced, rebuilt)
-                state._loops[rebuilt.loop_var] = rebuilt
             else:
                 state._note(rebuilt)
             if type(s) is Block:

@@ -194,8 +194,8 @@ def split(
     for var, extent in zip(new, extents):
         unit = is_const(extent, 1)
         digit: PrimExpr = const(0, loop.dtype) if unit and not preserve_unit_iters else var
-        value = binary_add(binary_mul(value, extent), digit)
-    body, moved = substitute_loops(f.body, {loop: binary_add(value, f.min)})
+        value = value * extent + digit
+    body, moved = substitute_loops(f.body, {loop: value + f.min})
     if rest:
         body = guarded(body, LT(value, f.extent))
     loop_nest = body
@@ -229,14 +229,6 @@ def _check_bounds_stay(f: For) -> None:
 def inner_loops(root: Stmt) -> list[For]:
     """The loops below `root`, blocks not entered."""
     return [s for s in statements_in(root, (Block,)) if type(s) is For]
-
-
-def binary_add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    return a + b
-
-
-def binary_mul(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    return a * b
 
 
 # -- fuse ------------------------------------------------------------------------------------------
@@ -294,8 +286,8 @@ def fuse(state: State, *loops: Var, preserve_unit_iters: bool = True) -> tuple[S
             digit = digit % extent
         if unit and not preserve_unit_iters:
             digit = const(0, dtype)
-        values[f.loop_var] = cast(f.loop_var.dtype, binary_add(digit, cast(dtype, f.min)))
-        below = binary_mul(extent, below)
+        values[f.loop_var] = cast(f.loop_var.dtype, digit + cast(dtype, f.min))
+        below = extent * below
     body, moved = substitute_loops(nest[-1].body, values)
     fused = For(var, const(0, dtype), below, ForKind.SERIAL, body, span=nest[0].span)
     around = [p.stmt for p in state.loop_path(loops[0]) if type(p.stmt) is For]
