@@ -33,13 +33,9 @@ from .state import State, free_variables, loads_of, refuse
 
 def loops_between(state: State, stmt: Stmt, outer: Stmt) -> list[For]:
     """The loops strictly inside `outer` around `stmt`, from the outside in."""
-    out: list[For] = []
-    for p in state.path(stmt):
-        if p.stmt is outer:
-            break
-        if type(p.stmt) is For and p.stmt is not stmt:
-            out.append(p.stmt)
-    return out[::-1]
+    around = state.around(stmt)
+    inside = around[1 : around.index(outer)] if outer in around else around[1:]
+    return [s for s in reversed(inside) if type(s) is For]
 
 
 def check_no_bare_statements(state: State, root: Stmt) -> None:
@@ -234,7 +230,7 @@ def loops_left(state: State, inside: Stmt, other: Stmt) -> list[For]:
     return [
         f
         for f in state.loops_above(inside)
-        if number_of(f.extent) != 1 and not state.path(other).within(f)
+        if number_of(f.extent) != 1 and f not in state.around(other)
     ]
 
 
@@ -242,15 +238,15 @@ def check_final(state: State, writer: BlockRealize, reader: Stmt, later: Stmt) -
     """Refuse unless what `writer` writes for `reader`, in loops around both, is what `later` finds
     there when the loops have ended.
     """
-    shared = [f for f in loops_left(state, reader, later) if state.path(writer).within(f)]
+    shared = [f for f in loops_left(state, reader, later) if f in state.around(writer)]
     if not shared:
         return
     # The block directly in the loops, where the writer is inside others.
-    for p in state.path(writer):
-        if p.stmt is shared[-1]:
+    for s in state.around(writer):
+        if s is shared[-1]:
             break
-        if isinstance(p.stmt, BlockRealize):
-            writer = p.stmt
+        if isinstance(s, BlockRealize):
+            writer = s
     facts = facts_of(state, writer.block)
     loops = state.loops_above(writer)
     determined = spatial_loops(state, writer, loops[_place(loops, shared[0]) :])
@@ -454,8 +450,7 @@ def _check_private(
     start = f"loop {loop} cannot be parallel: block {name} writes the same elements of"
     owner: Block | None = None
     between: For | None = None
-    for p in state.path(f):
-        s = p.stmt
+    for s in state.around(f):
         if isinstance(s, For) and s is not f and s.kind != ForKind.PARALLEL:
             between = between or s
         if isinstance(s, Block) and any(b.data is buffer.data for b in s.alloc_buffers):
@@ -465,9 +460,9 @@ def _check_private(
         refuse(f"{start} {buffer.name} in different iterations, and it is seen outside", f, r.block)
     inside = {id(each.block) for each in realizes}
     for each in state.child_realizes(owner):
-        if id(each.block) in inside or state.path(each).within(f):
+        if id(each.block) in inside or f in state.around(each):
             continue
-        if isinstance(each.block, Block) and state.path(f).within(each.block):
+        if isinstance(each.block, Block) and each.block in state.around(f):
             continue
         facts = facts_of(state, each.block)
         if buffer.data in facts.read_data() | facts.write_data():

@@ -8,7 +8,7 @@ Blocks are known by identity; `moved` says what became of those that were rebuil
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NoReturn
 
@@ -71,30 +71,6 @@ class Path:
         if parent is not None:
             self.scope = parent if type(parent.stmt) is Block else parent.scope
 
-    def __iter__(self) -> Iterator[Path]:
-        """This path and those around it, from the inside out."""
-        around, path = [self], self.parent
-        while path is not None:
-            around.append(path)
-            path = path.parent
-        return iter(around)
-
-    def within(self, stmt: Stmt) -> bool:
-        """Whether `stmt` is around this place, or here."""
-        path: Path | None = self
-        while path is not None and path.stmt is not stmt:
-            path = path.parent
-        return path is not None
-
-    def below(self, stmt: Stmt) -> Stmt:
-        """The statement directly in `stmt` that holds this place."""
-        previous = self.stmt
-        for p in self:
-            if p.stmt is stmt:
-                return previous
-            previous = p.stmt
-        raise KeyError("the statement is not around this place")
-
 
 class State:
     """A loop function, and where its statements are."""
@@ -108,7 +84,7 @@ class State:
         # id(statement) -> (it, the statement around it)
         self._above: dict[int, tuple[Stmt, Stmt]] = {} if before is None else before._above
         self._loops: dict[Var, For] = {} if before is None else before._loops
-        self._paths: dict[int, Path] = {id(fn.body): Path(fn.body, None)}
+        self._paths: dict[int, Path] = {}
         # What analyses found about blocks, by id; the block is kept alive beside it.
         self._facts: dict[Any, Any] = {} if before is None else before._facts
         if before is None:
@@ -187,15 +163,20 @@ class State:
 
     def path(self, stmt: Stmt) -> Path:
         """Where `stmt` is. Raises ScheduleError if it is not in the function."""
-        self.check(stmt)
-        s, way = stmt, [stmt]
-        while id(s) not in self._paths:
-            s = self._above[id(s)][1]
-            way.append(s)
-        path = self._paths[id(s)]
-        for s in way[-2::-1]:
-            path = self._paths[id(s)] = Path(s, path)
+        path: Path | None = None
+        for s in reversed(self.around(stmt)):
+            path = self._paths.get(id(s)) or self._paths.setdefault(id(s), Path(s, path))
+        assert path is not None
         return path
+
+    def around(self, stmt: Stmt) -> list[Stmt]:
+        """`stmt` and the statements around it, from the inside out. Raises as `path` does."""
+        self.check(stmt)
+        around, entry = [stmt], self._above.get(id(stmt))
+        while entry is not None:
+            around.append(entry[1])
+            entry = self._above.get(id(entry[1]))
+        return around
 
     def check(self, stmt: Stmt) -> None:
         """Raise ScheduleError if `stmt` is not in the function."""
@@ -206,10 +187,6 @@ class State:
     def has(self, stmt: Stmt) -> bool:
         """Whether `stmt` is in the function."""
         return id(stmt) in self._above or stmt is self.fn.body
-
-    def loop_path(self, var: Var) -> Path:
-        """Where the loop over `var` is."""
-        return self.path(self.loop(var))
 
     def loop(self, var: Var) -> For:
         """The loop over `var`."""
@@ -243,7 +220,7 @@ class State:
 
     def realize(self, block: Block) -> BlockRealize:
         """The statement that runs `block`."""
-        above = self._parent(block)
+        above = self.parent(block)
         if type(above) is not BlockRealize:
             refuse(f"block {block.name_hint} is not run by a realize", block)
         return above
@@ -257,12 +234,7 @@ class State:
 
     def blocks_around(self, stmt: Stmt) -> list[Block]:
         """The blocks around `stmt`, from the inside out."""
-        around, above = [], self._parent(stmt)
-        while above is not None:
-            if type(above) is Block:
-                around.append(above)
-            _, above = self._above.get(id(above), (above, None))
-        return around
+        return [s for s in self.around(stmt)[1:] if isinstance(s, Block)]
 
     def root(self) -> Block:
         """The outermost block."""
@@ -281,7 +253,7 @@ class State:
             entry = self._above.get(id(s))
         return out[::-1]
 
-    def _parent(self, stmt: Stmt) -> Stmt | None:
+    def parent(self, stmt: Stmt) -> Stmt | None:
         """The statement around `stmt`; None around the outermost. Raises as `path` does."""
         entry = self._above.get(id(stmt))
         if entry is not None:
@@ -298,7 +270,7 @@ class State:
 
         moved  the blocks inside that were rebuilt, as (before, after)
         """
-        above = self._parent(old)
+        above = self.parent(old)
         if new is old:
             return self
         state = State(self.fn, self)
@@ -331,7 +303,6 @@ class State:
             child, replaced = s, rebuilt
         assert replaced is not None
         state.fn, state.moved = self.fn.replace(body=replaced), self._moves(pairs)
-        state._paths = {id(replaced): Path(replaced, None)}
         return state
 
     def _moves(self, pairs: Iterable[tuple[Block, Block]]) -> dict[int, tuple[Block, Block]]:

@@ -102,11 +102,11 @@ def _placed(
     """
     spans = _spans(state, source, box)
     around: list[For] = []
-    for p in state.path(place):
-        if p.stmt is scope:
+    for outer in state.around(place):
+        if outer is scope:
             break
-        if isinstance(p.stmt, For):
-            around.append(p.stmt)
+        if isinstance(outer, For):
+            around.append(outer)
     sizes = list(source.shape)
     if around:
         block = copy_block(block_name, source, target, [None] * len(sizes), sizes)
@@ -221,7 +221,7 @@ def cache_read(
     if writers:
         anchor = anchor_of[0]
         moved = [r.block for r in readers]
-        if any(state.path(r).within(anchor) for r in readers):
+        if any(anchor in state.around(r) for r in readers):
             refuse(
                 f"block {writers[0].block.name_hint} and its readers are in one statement", block
             )
@@ -258,19 +258,18 @@ def _after_writer(
     if near:
         # What is read outside is complete anyway: stay close to the first reader.
         places = [common_place(state, [writer, r], scope) for r in readers]
-        common = max(places, key=lambda p: p.depth)
+        place = max(places, key=lambda s: len(state.around(s)))
     else:
-        common = common_place(state, [writer, *readers], scope)
-    place: Stmt = common.stmt
-    for p in state.path(writer):
-        if p.stmt is scope:
+        place = common_place(state, [writer, *readers], scope)
+    for s in state.around(writer):
+        if s is scope:
             break
-        if isinstance(p.stmt, For) and state.path(place).within(p.stmt):
-            uses = loop_uses(writer, p.stmt.loop_var)
+        if isinstance(s, For) and s in state.around(place):
+            uses = loop_uses(writer, s.loop_var)
             if uses & {"reduce"}:
                 refuse(
                     f"block {writer.block.name_hint} is still reducing {buffer.name} over loop "
-                    f"{p.stmt.loop_var.name} there",
+                    f"{s.loop_var.name} there",
                     writer.block,
                 )
     return top_child(state, writer, place), place
@@ -320,7 +319,7 @@ def cache_write(
     if readers:
         anchor, place = _after_writer(state, scope, realize, readers, rank, buffer, near=True)
     else:
-        place = scope.body if state.path(realize).within(scope.body) else scope
+        place = scope.body if scope.body in state.around(realize) else scope
         anchor = top_child(state, realize, place) if place is not realize else realize
         if place is scope.body and not isinstance(place, SeqStmt):
             anchor, place = scope.body, scope

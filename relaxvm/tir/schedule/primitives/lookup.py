@@ -39,7 +39,7 @@ def get_loops(state: State, block: Block) -> tuple[State, tuple[Var, ...]]:
 def get_child_blocks(state: State, block_or_loop: Any) -> tuple[State, tuple[Block, ...]]:
     """The blocks directly inside a block or loop, in program order."""
     target: Stmt = state.loop(block_or_loop) if isinstance(block_or_loop, Var) else block_or_loop
-    state.path(target)
+    state.check(target)
     root = target.body if isinstance(target, For) else target
     return state, tuple(r.block for r in state.child_realizes(root))
 

@@ -205,7 +205,7 @@ def split(
         loop_nest = For(var, zero, extent, ForKind.SERIAL, loop_nest, span=f.span)
         nest.append(loop_nest)
     if len(new) > 1:
-        around = [p.stmt for p in state.loop_path(loop) if type(p.stmt) is For]
+        around = [s for s in state.around(state.loop(loop)) if type(s) is For]
         tidy = _tidy(state, loop_nest, [*nest, *around[1:], *inner_loops(body)])
         loop_nest = tidy
     return state.replace(f, loop_nest, moved), tuple(new)
@@ -242,7 +242,7 @@ def check_nest(state: State, loops: Sequence[For]) -> None:
             if outer is inner:
                 refuse(f"loop {inner.loop_var.name} is given twice", inner)
             reason = "it is not in it"
-            if state.path(inner).within(outer):
+            if outer in state.around(inner):
                 reason = "other statements or loops stand between them"
             refuse(f"{names} do not directly follow each other: {reason}", outer, inner)
     for k, f in enumerate(loops):
@@ -290,7 +290,7 @@ def fuse(state: State, *loops: Var, preserve_unit_iters: bool = True) -> tuple[S
         below = extent * below
     body, moved = substitute_loops(nest[-1].body, values)
     fused = For(var, const(0, dtype), below, ForKind.SERIAL, body, span=nest[0].span)
-    around = [p.stmt for p in state.loop_path(loops[0]) if type(p.stmt) is For]
+    around = [s for s in state.around(state.loop(loops[0])) if type(s) is For]
     tidy = _tidy(state, fused, [fused, *around[1:], *inner_loops(body)])
     return state.replace(nest[0], tidy, moved), var
 
@@ -335,12 +335,11 @@ def reorder(state: State, *ordered_loops: Var) -> tuple[State, None]:
 
 def _chain(state: State, nest: Sequence[For]) -> list[For]:
     """All loops from the outermost of `nest` to the innermost. Raises if they are no chain."""
-    bottom = max(nest, key=lambda f: state.path(f).depth)
-    top = min(nest, key=lambda f: state.path(f).depth)
+    depth = {f: len(state.around(f)) for f in nest}
+    top, bottom = min(nest, key=depth.__getitem__), max(nest, key=depth.__getitem__)
     chain: list[For] = []
     wanted = {id(f) for f in nest}
-    for p in state.path(bottom):
-        s = p.stmt
+    for s in state.around(bottom):
         if type(s) is not For:
             what = "a block" if isinstance(s, (Block, BlockRealize)) else "other statements"
             missing = next(f for f in nest if not any(f is g for g in chain))
@@ -401,7 +400,7 @@ def add_unit_loop(state: State, block_or_loop: Any) -> tuple[State, Var]:
         inner = state.realize(block_or_loop)
         axes = block_or_loop.iter_vars
         dtype = axes[0].var.dtype if axes else INT32
-        if state.path(inner).parent is None:
+        if inner is state.fn.body:
             refuse("the root block is not in a loop", block_or_loop)
     var = Var("u", dtype)
     unit_loop = For(var, const(0, var.dtype), const(1, var.dtype), ForKind.SERIAL, inner)

@@ -71,7 +71,7 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
     store = single_store(state, block, "taken apart")
     name, value = block.name_hint, store.value
     realize = state.realize(block)
-    if not state.path(realize).within(target):
+    if target not in state.around(realize):
         refuse(f"loop {loop.name} is not around block {name}", target, block)
     if isinstance(value, Call) and value.op is INTRINSICS["if_then_else"]:
         condition, inside, outside = value.args
@@ -90,10 +90,10 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
         if r is not realize and (facts.read_data() | facts.write_data()) & written:
             refuse(f"block {r.block.name_hint} uses the same elements in loop {loop.name}", r.block)
     around: list[For] = []
-    for p in state.path(realize):
-        if isinstance(p.stmt, For):
-            around.append(p.stmt)
-        if p.stmt is target:
+    for s in state.around(realize):
+        if isinstance(s, For):
+            around.append(s)
+        if s is target:
             break
     filling = block.replace(body=store.replace(value=outside), name_hint=f"{name}_pad_const")
     fill_realize: Stmt = BlockRealize(realize.iter_values, realize.predicate, filling)

@@ -44,12 +44,12 @@ def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:
             target,
         )
     loops: list[For] = []
-    for p in state.path(inner):
-        if p.stmt is inner:
+    for s in state.around(inner):
+        if s is inner:
             continue
-        if not isinstance(p.stmt, For):
+        if not isinstance(s, For):
             break
-        loops.append(p.stmt)
+        loops.append(s)
     return inner, loops[::-1]
 
 
