@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import random as random_numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, TypeVar
 
 from ...arith import Analyzer
@@ -115,7 +116,7 @@ class Schedule:
         self._table: dict[Any, tuple[str, Any]] = {}
         self._block_rvs: list[BlockRV] = []  # those in the table
         self._seed = seed
-        self._rng = random_numbers.Random(seed)
+        self._rng: random_numbers.Random | None = None  # most schedules draw nothing
         self._debug = debug_mask not in ("none", 0)
         self._render = error_render_level
         self._current: str = self._working or ""
@@ -375,7 +376,7 @@ class Schedule:
         positional = named.pop(kind.rest or "", None) or ()
         decision = None
         if kind.random:
-            new, result, decision = kind.function(state, *positional, **named, rng=self._rng)
+            new, result, decision = kind.function(state, *positional, **named, rng=self._numbers())
         else:
             new, result = kind.function(state, *positional, **named)
         if new is not state:
@@ -428,8 +429,7 @@ class Schedule:
         duplicate._states = dict(self._states)
         duplicate._table = dict(self._table)
         duplicate._block_rvs = list(self._block_rvs)
-        duplicate._rng = random_numbers.Random()
-        duplicate._rng.setstate(self._rng.getstate())
+        duplicate._rng = copy(self._rng)
         duplicate._trace = self._trace.copy()
         return duplicate
 
@@ -445,12 +445,16 @@ class Schedule:
 
     def seed(self, seed: int | None) -> None:
         """Start the random primitives again from `seed`."""
-        self._seed = seed
-        self._rng = random_numbers.Random(seed)
+        self._seed, self._rng = seed, None
+
+    def _numbers(self) -> random_numbers.Random:
+        if self._rng is None:
+            self._rng = random_numbers.Random(self._seed)
+        return self._rng
 
     def fork_seed(self) -> int:
         """A seed for another schedule."""
-        return self._rng.randrange(1, 1 << 31)
+        return self._numbers().randrange(1, 1 << 31)
 
     # -- the primitives ----------------------------------------------------------------------------
 

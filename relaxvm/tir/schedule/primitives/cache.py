@@ -101,12 +101,8 @@ def _placed(
     written  whether all of the box, and nothing else, has been written: then it is in bounds
     """
     spans = _spans(state, source, box)
-    around: list[For] = []
-    for outer in state.around(place):
-        if outer is scope:
-            break
-        if isinstance(outer, For):
-            around.append(outer)
+    around = loops_between(state, place, scope)
+    around += [place] if isinstance(place, For) else []
     sizes = list(source.shape)
     if around:
         block = copy_block(block_name, source, target, [None] * len(sizes), sizes)
@@ -115,7 +111,7 @@ def _placed(
             for a, s in zip(block.iter_vars, spans)
             if s is not None
         }
-        nest, _, _ = new_realize(state, block, wanted, around[::-1], True)
+        nest, _, _ = new_realize(state, block, wanted, around, True)
         return nest, block
     lows: list[Any] = []
     extents: list[Any] = []

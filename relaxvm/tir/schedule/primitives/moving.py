@@ -32,6 +32,7 @@ from ..model.dependence import (
     writes_afresh,
 )
 from ..model.facts import BlockKind, facts_of
+from ..model.places import top_child
 from ..model.primitive import BLOCK, LOOP_OR_PLACE, primitive
 from ..model.regions import allocated_in, only_plain_accesses
 from ..model.spans import new_realize, spans_for, union
@@ -68,14 +69,7 @@ def _insert(
 
 def _child_of(state: State, f: For, realize: BlockRealize) -> Stmt:
     """The child of the loop's body that holds `realize`."""
-    inner: Stmt = realize
-    for s in state.around(realize):
-        if s is f.body and isinstance(f.body, SeqStmt):
-            return inner
-        if s is f:
-            return f.body
-        inner = s
-    return f.body
+    return top_child(state, realize, f.body if isinstance(f.body, SeqStmt) else f)
 
 
 class _Move(NamedTuple):

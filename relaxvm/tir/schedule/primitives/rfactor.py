@@ -44,12 +44,8 @@ def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:
             target,
         )
     loops: list[For] = []
-    for s in state.around(inner):
-        if s is inner:
-            continue
-        if not isinstance(s, For):
-            break
-        loops.append(s)
+    while isinstance(around := state.parent(loops[-1] if loops else inner), For):
+        loops.append(around)
     return inner, loops[::-1]
 
 
