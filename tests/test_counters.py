@@ -22,7 +22,7 @@ PACKAGE = ROOT / "relaxvm"
 LIMITS = {
     "lines of relax/op": 20_620,
     "lines of __all__": 171,
-    "type: ignore": 47,
+    "type: ignore": 46,
     "modules that mypy excuses": 0,
     "explicit stacks": 57,
     "imports past another room's face": 4,

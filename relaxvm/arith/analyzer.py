@@ -62,7 +62,7 @@ from .interval import IntervalSet, IntSet
 from .modular import ModularSet
 from .normal import Normal
 from .patterns import rewritten
-from .poly import Poly
+from .poly import Poly, build
 from .rules import BOUNDS, RULES
 from .tree import SWAPPED, conjuncts, is_scalar_int, parts_of, scalar_post_order, summands
 
@@ -137,7 +137,6 @@ class Analyzer:
             if span.min_value <= span.max_value and span.within(ConstIntBound.of_dtype(var.dtype)):
                 self._ranges[var] = (IntImm(var.dtype, span[0]), IntImm(var.dtype, span[1]))
                 self._bounds[var] = span
-                self._forget_about(var)
                 return
         if isinstance(value, Range):
             low = self.canonical_simplify(cast(var.dtype, value.min))
@@ -427,9 +426,10 @@ class Analyzer:
 
     def canonical_simplify(self, expr: Any) -> PrimExpr:
         """An equal expression in canonical form: sums of products in one order."""
-        expr = as_expr(expr)
         if type(expr) is IntImm:
             return expr
+        if not isinstance(expr, PrimExpr):
+            expr = as_expr(expr)
         known = None if self._values else self._memo.get(id(expr))
         if known is not None:
             return known[1]
@@ -542,7 +542,7 @@ class Analyzer:
 
     def _from_poly(self, poly: Poly, like: PrimExpr) -> PrimExpr:
         poly = poly.wrapped(like.dtype)
-        expr = poly.to_expr(like.dtype, self._order)
+        expr = build(poly, like.dtype, self._order)
         self._polys[id(expr)] = (expr, poly)
         return expr
 

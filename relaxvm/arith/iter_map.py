@@ -43,7 +43,7 @@ from .affine import Number as Number
 from .affine import Numbers, as_number
 from .affine import number_of as number_of
 from .analyzer import Analyzer
-from .tree import conjuncts
+from .tree import conjuncts, scalar_post_order
 
 
 class IterMark:
@@ -98,7 +98,13 @@ class IterMapper(Numbers):
     def __init__(
         self, iters: Mapping[Var, tuple[Any, Any]], analyzer: Analyzer | None = None
     ) -> None:
-        self.iters = {v: (number_of(m), number_of(e)) for v, (m, e) in iters.items()}
+        self.iters = {
+            v: (
+                m.value if isinstance(m, IntImm) else number_of(m),
+                e.value if isinstance(e, IntImm) else number_of(e),
+            )
+            for v, (m, e) in iters.items()
+        }
         super().__init__(analyzer)
         self._marks: dict[Any, IterMark] = {}
         self._memo: dict[int, tuple[PrimExpr, IterSumExpr | None]] = {}
@@ -143,18 +149,13 @@ class IterMapper(Numbers):
 
     def sum_of(self, expr: Any) -> IterSumExpr | None:
         """`expr` as a sum, or None if it is not of that form."""
-        expr = as_expr(expr)
+        if not isinstance(expr, PrimExpr):
+            expr = as_expr(expr)
         memo = self._memo
-        stack: list[tuple[PrimExpr, bool]] = [] if id(expr) in memo else [(expr, False)]
-        while stack:
-            e, ready = stack.pop()
-            if id(e) in memo:
-                continue
-            if isinstance(e, (Var, IntImm)) or ready:
+        if id(expr) not in memo:
+            plain = type(expr) is Var or type(expr) is IntImm
+            for e in (expr,) if plain else scalar_post_order(expr, memo):
                 memo[id(e)] = (e, self._read(e))
-                continue
-            stack.append((e, True))
-            stack += [(c, False) for c in e._children_() if isinstance(c, PrimExpr)]
         return memo[id(expr)][1]
 
     def _read(self, e: PrimExpr) -> IterSumExpr | None:

@@ -130,12 +130,6 @@ class Poly:
                 r[monomial] = c
         return Poly(q), Poly(r)
 
-    def to_expr(self, dtype: DataType, order: Callable[[PrimExpr], Any]) -> PrimExpr:
-        """The polynomial as an expression: terms in canonical order, what is added before what is
-        subtracted.
-        """
-        return build(self.wrapped(dtype), dtype, order)
-
 
 def product(factors: Iterable[PrimExpr]) -> PrimExpr:
     result: PrimExpr | None = None
@@ -146,6 +140,10 @@ def product(factors: Iterable[PrimExpr]) -> PrimExpr:
 
 
 def build(poly: Poly, dtype: DataType, order: Callable[[PrimExpr], Any]) -> PrimExpr:
+    """A wrapped polynomial as an expression: terms in canonical order, what is added before what is
+    subtracted.
+    """
+
     def imm(value: int) -> IntImm:
         return IntImm(dtype, value % (1 << dtype.bits) if dtype.kind == "uint" else value)
 

@@ -44,10 +44,11 @@ from ..ir import (
     Sub,
     Var,
     cast,
+    children,
     const,
+    descend,
     fold_int,
     substitute,
-    walk,
     wrap_int,
 )
 from .bound import NEG_INF, POS_INF, ConstIntBound
@@ -579,7 +580,7 @@ def _rule_select(self: Analyzer, e: Select) -> PrimExpr | None:
     return None if branches is None else self.canonical_simplify(Select(e.condition, *branches))
 
 
-def _branches(self: Analyzer, condition: PrimExpr, *branches: PrimExpr) -> Any:
+def _branches(self: Analyzer, condition: PrimExpr, *branches: Any) -> Any:
     """The branches of a choice, each simplified under its condition; None for no change. Only
     where TVM's assumptions hold: passes ask about conditions themselves.
     """
@@ -587,7 +588,10 @@ def _branches(self: Analyzer, condition: PrimExpr, *branches: PrimExpr) -> Any:
         return None
     if not any(b._children_() for b in branches):
         return None
-    if sum(1 for b in branches for _ in islice(walk(b), _MAX_BRANCH)) >= _MAX_BRANCH:
+    if (
+        sum(1 for b in branches for _ in islice(descend(b, children, once=id), _MAX_BRANCH))
+        >= _MAX_BRANCH
+    ):
         return None
     simplified = []
     for branch, holds in zip(branches, (condition, Not(condition))):

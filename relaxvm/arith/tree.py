@@ -99,18 +99,10 @@ def scalar_post_order(root: PrimExpr, done: Mapping[int, Any]) -> list[PrimExpr]
     return order
 
 
-def conjuncts(e: PrimExpr, joined: type = And) -> list[PrimExpr]:
+def conjuncts(e: PrimExpr, joined: type[Any] = And) -> list[PrimExpr]:
     """The conditions that `e` joins by And (or by Or), each once."""
-    out: list[PrimExpr] = []
-    stack = [e]
-    seen: set[int] = set()
-    while stack:
-        n = stack.pop()
-        if id(n) in seen:
-            continue
-        seen.add(id(n))
-        if isinstance(n, joined):
-            stack.extend((n.b, n.a))  # type: ignore[attr-defined]
-        else:
-            out.append(n)
-    return out
+    if not isinstance(e, joined):
+        return [e]
+    start: Any = e
+    inside = descend(start, lambda n: (n.a, n.b) if isinstance(n, joined) else (), once=id)
+    return [n for n in inside if not isinstance(n, joined)]

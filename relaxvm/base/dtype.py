@@ -176,7 +176,10 @@ class DataType(str):
 
     def with_lanes(self, lanes: int) -> DataType:
         """The vector of `lanes` elements of this type (the scalar itself for 1)."""
-        return self.element if lanes == 1 else DataType(f"{str.__str__(self.element)}x{lanes}")
+        if lanes == 1:
+            return self.element
+        name = f"{str.__str__(self.element)}x{lanes}"
+        return self._table.get(name) or DataType(name)
 
     @property
     def is_float8(self) -> bool:

@@ -483,7 +483,7 @@ class BinaryExpr(PrimExpr):
     symbol: ClassVar[str] = "?"
 
     @classmethod
-    def _check_(cls, a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+    def _normalise_(cls, a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
         if not (isinstance(a, PrimExpr) and isinstance(b, PrimExpr)):
             a, b = match(a, b)
         if a.dtype is not b.dtype:
@@ -504,10 +504,6 @@ class ArithmeticExpr(BinaryExpr):
 
     __slots__ = ()
 
-    @staticmethod
-    def _normalise_(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
-        return ArithmeticExpr._check_(a, b)
-
     def _init_derived_(self) -> None:
         derive(self, "dtype", self.a.dtype)
 
@@ -516,10 +512,6 @@ class CompareExpr(BinaryExpr):
     """A comparison; the result is bool with the operands' lanes."""
 
     __slots__ = ()
-
-    @staticmethod
-    def _normalise_(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
-        return CompareExpr._check_(a, b)
 
     def _init_derived_(self) -> None:
         derive(self, "dtype", BOOL.with_lanes(self.a.dtype.lanes))
@@ -530,8 +522,8 @@ class LogicalExpr(BinaryExpr):
 
     __slots__ = ()
 
-    @staticmethod
-    def _normalise_(a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
+    @classmethod
+    def _normalise_(cls, a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
         a, b = as_condition(a), as_condition(b)
         if a.dtype is not b.dtype:
             raise TIRError(f"And/Or: the lanes of the operands differ: {a.dtype} and {b.dtype}")
@@ -824,7 +816,8 @@ class Ramp(PrimExpr):
 
     @staticmethod
     def _normalise_(base: Any, stride: Any, lanes: Any) -> tuple[PrimExpr, PrimExpr, int]:
-        base, stride = match(base, stride)
+        if not (isinstance(stride, PrimExpr) and getattr(base, "dtype", None) is stride.dtype):
+            base, stride = match(base, stride)
         lanes = int(lanes)
         if base.dtype.lanes != 1 or not base.dtype.is_int:
             raise TIRError(f"Ramp wants a scalar integer base, got {base.dtype}")
@@ -898,6 +891,8 @@ class Range(Node):
 
     @staticmethod
     def _normalise_(min: Any, extent: Any) -> tuple[PrimExpr, PrimExpr]:
+        if isinstance(min, PrimExpr) and isinstance(extent, PrimExpr) and min.dtype is extent.dtype:
+            return min, extent
         return match(min, extent)
 
     @staticmethod
@@ -990,7 +985,9 @@ def as_expr(value: Any, dtype: str | None = None) -> PrimExpr:
 
 def as_condition(value: Any) -> PrimExpr:
     """`value` as a bool expression. Raises TIRError if it has another dtype."""
-    expr = const(value, "bool") if isinstance(value, (bool, np.bool_)) else as_expr(value)
+    expr = value
+    if not isinstance(expr, PrimExpr):
+        expr = const(value, "bool") if isinstance(value, (bool, np.bool_)) else as_expr(value)
     if not expr.dtype.is_bool:
         raise TIRError(f"wanted a bool condition, got {expr.dtype}; compare it, as in x != 0")
     return expr
@@ -1113,7 +1110,8 @@ def binary(cls: type[BinaryExpr], a: Any, b: Any) -> PrimExpr:
     if not isinstance(b, PrimExpr) and hasattr(b, "__broadcasts__"):
         # A te.Tensor: its own operator is asked next.
         return NotImplemented
-    a, b = match(a, b)
+    if not (isinstance(b, PrimExpr) and isinstance(a, PrimExpr) and a.dtype is b.dtype):
+        a, b = match(a, b)
     if cls is Mod and a.dtype.is_float:
         raise TIRError("Mod is of integers; use T.fmod for floats")
     if a.dtype.is_bool and issubclass(cls, ArithmeticExpr):

@@ -30,7 +30,7 @@ import weakref
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ..base import TIRError, did_you_mean
+from ..base import DataType, TIRError, did_you_mean
 from ..base.config import checks_enabled
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ else:
 T = TypeVar("T")
 N = TypeVar("N", bound="Node")
 
+# Values of these types are equal only if they are the same to `value_key`.
+_EXACT = {"int", "str", "DataType"}
 _LEAF_WORDS = {"int", "float", "str", "bool", "bytes", "None", "DataType", "Span"}
 _WORD = re.compile(r"[A-Za-z_][A-Za-z_0-9.]*")
 _TYPES: dict[str, type[Node]] = {}
@@ -411,6 +413,7 @@ def value_key(value: Any) -> Any:
 _KEY_CODE = {
     "node": "id({0})",
     "tuple": "value_key({0})",
+    "flat": "tuple(map(id, {0}))",
     "value": "value_key({0})",
     "leaf": "{0}",
     "float": "(type({0}), pack({0}) if type({0}) is float else {0})",
@@ -437,6 +440,13 @@ def _kind_of(annotation: Any, known: Mapping[str, Any]) -> str:
     return "node" if all(isinstance(c, type) and issubclass(c, Node) for c in classes) else "value"
 
 
+def _is_flat(annotation: Any, cls: type) -> bool:
+    """Whether a field is a tuple of nodes of one class."""
+    match = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", str(annotation))
+    element = match and vars(sys.modules[cls.__module__]).get(match[1])
+    return isinstance(element, type) and issubclass(element, Node)
+
+
 def _frozen_setattr(self: Any, name: str, value: object) -> None:
     raise AttributeError(
         f"{type(self).__name__} is immutable; use .replace({name}=...) to make a changed copy"
@@ -456,6 +466,7 @@ def _generate(
     interned: bool,
 ) -> None:
     scope: dict[str, Any] = {
+        "DataType": DataType,
         "collect": collect_nodes,
         "EMPTY": Map.EMPTY,
         "map_value": map_value,
@@ -468,6 +479,8 @@ def _generate(
         "set_": object.__setattr__,
     }
     frozen = checks_enabled()
+    # Tuples of nodes, and of nothing else.
+    flat = {n for n in fields if _is_flat(vars(cls).get("__annotations__", {}).get(n), cls)}
     signature = []
     for name in fields:
         if name in cls._defaults:  # type: ignore[attr-defined]
@@ -487,11 +500,16 @@ def _generate(
         # What is there already has been looked at.
         lines.append(f"    ref = table_get((cls_, {', '.join(f'id({name})' for name in fields)}))")
         lines += known
+    plain = list(vars(cls).get("__annotations__", {}).values())
+    if interned and plain and len(plain) == len(fields) and _EXACT.issuperset(plain):
+        exact = " and ".join(f"type({name}) is {kind}" for name, kind in zip(fields, plain))
+        lines.append(f"    ref = table_get((cls_, {', '.join(fields)})) if {exact} else None")
+        lines += known
     if hasattr(cls, "_normalise_") and fields:
         lines.append(f"    {names}{',' if len(fields) == 1 else ''} = cls_._normalise_({names})")
     if interned:
         keys = [
-            _KEY_CODE["float" if name in floats else kind].format(name)
+            _KEY_CODE["float" if name in floats else "flat" if name in flat else kind].format(name)
             for name, kind in zip(fields, kinds)
         ]
         lines.append(f"    key = (cls_, {', '.join(keys)})")
@@ -522,6 +540,8 @@ def _generate(
     for name, kind in zip(fields[len(sure) :], kinds[len(sure) :]):
         if kind == "node":
             lines.append(f"    if self.{name} is not None: out.append(self.{name})")
+        elif name in flat:
+            lines.append(f"    out += self.{name}")
         elif kind == "tuple":
             lines.append(f"    if self.{name}: collect(self.{name}, out)")
         elif kind == "value":
@@ -548,7 +568,10 @@ def _generate(
     constructor = "__new__" if interned else "__init__"
     for name in (constructor, "_values_", "_children_", "_map_children_"):
         function = scope[name]
-        function.__qualname__ = f"{cls.__qualname__}.{name}"
+        if name == "_children_" and set(kinds) <= {"leaf"}:
+            function = list  # there are none, and no Python is entered to say so
+        else:
+            function.__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, function)
     if frozen:
         cls.__setattr__ = _frozen_setattr  # type: ignore[method-assign, assignment]

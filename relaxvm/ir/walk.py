@@ -17,24 +17,24 @@ def walk(
     root: Node,
     without: tuple[type[Node], ...] = (),
     into: Callable[[Any], Iterable[Node]] | None = None,
-) -> Iterator[Node]:
+) -> list[Node]:
     """Every node reachable from `root`, parents first, each shared node once.
 
     without  nodes below `root` of these classes are left out, and what is below them
     into     gives what to enter below a node, where that is not all its children
     """
     seen = {id(root)}
-    stack = [root]
+    stack: list[Node] = [root]
+    reached = []
     while stack:
         n = stack.pop()
-        yield n
-        below = n._children_() if into is None else tuple(into(n))
-        if below:
-            for child in reversed(below):
-                if (key := id(child)) not in seen:
-                    seen.add(key)
-                    if not without or not isinstance(child, without):
-                        stack.append(child)
+        reached.append(n)
+        for child in reversed(n._children_() if into is None else tuple(into(n))):
+            if (key := id(child)) not in seen:
+                seen.add(key)
+                if not without or not isinstance(child, without):
+                    stack.append(child)
+    return reached
 
 
 def nodes_of(root: Node, kind: type[N]) -> set[N]:
@@ -63,25 +63,28 @@ def holds(root: Node, kinds: type[Node] | tuple[type[Node], ...]) -> bool:
     return False
 
 
-def post_order(root: Any, below: Callable[[Any], Sequence[Any]] | None = None) -> Iterator[Any]:
+def post_order(root: Any, below: Callable[[Any], Sequence[Any]] | None = None) -> list[Any]:
     """Every node reachable from `root`, children first, each shared node once.
 
     below  the nodes to be entered from a node; default: its children
     """
     seen: set[int] = set()
     stack: list[tuple[Any, bool]] = [(root, False)]
+    order = []
     while stack:
         n, ready = stack.pop()
         if ready:
-            yield n
+            order.append(n)
         elif id(n) not in seen:
             seen.add(id(n))
             inner = n._children_() if below is None else below(n)
             if inner:
                 stack.append((n, True))
-                stack.extend([(child, False) for child in reversed(inner)])
+                for child in reversed(inner):
+                    stack.append((child, False))
             else:
-                yield n
+                order.append(n)
+    return order
 
 
 def descend(
@@ -185,6 +188,8 @@ class Substitution:
         if not self._by_id:
             return root
         known: Any = self._memo.get(id(root))
+        if known is None and not root._children_():
+            return root
         result: N = transform(root, None, memo=self._memo) if known is None else known[1]
         return result
 

@@ -112,7 +112,7 @@ def _row(store: BufferStore, place: _Place, detail: Detail) -> list[float]:
     for f, extent in zip(place.loops, extents):
         if f.kind in kinds:
             kinds[f.kind] *= extent
-    nodes = list(walk(store.value))
+    nodes = walk(store.value)
     loads = [n for n in nodes if isinstance(n, BufferLoad)]
     accesses: list[BufferLoad | BufferStore] = [store, *loads]
     ends = [_Index(access, place, detail.line_bytes) for access in accesses]

@@ -645,7 +645,7 @@ class _Parser:
         """What `binding` computes, without variables of scopes that are closed."""
 
         def reads(b: VarBinding) -> list[VarBinding]:
-            inner = list(walk(b.value))
+            inner = walk(b.value)
             if any(id(n) in self.closed_lets for n in inner):
                 self.fail(f"{token.text} reads a variable whose scope is closed", token)
             return [self.closed[id(n)] for n in inner if id(n) in self.closed]

@@ -9,7 +9,7 @@ read.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 from ..base import UNKNOWN
@@ -246,7 +246,7 @@ def operands(expr: Any) -> list[Any]:
     return []
 
 
-def visited(root: Any, view: View | None = None) -> Iterator[Any]:
+def visited(root: Any, view: View | None = None) -> list[Any]:
     """What Relay's visitors see of an expression or a function, operands first, each shared one
     once.
     """

@@ -674,7 +674,7 @@ def _operands(n: Any) -> list[PrimExpr]:
 
 def _evaluated(root: PrimExpr) -> list[Any]:
     """Every expression that evaluating `root` may evaluate, operands first, shared ones once."""
-    return list(post_order(root, _operands))
+    return post_order(root, _operands)
 
 
 # C's names of functions that mean the same here. (C's `round` does not: it rounds ties away from

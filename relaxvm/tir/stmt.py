@@ -328,7 +328,7 @@ def _access(buffer: Any, indices: Any, what: str) -> tuple[PrimExpr, ...]:
         if not isinstance(i, PrimExpr) or not i.dtype.is_int:
             indices = tuple([_index(i, f"index of {buffer.name}") for i in indices])
             break
-    if len(indices) != buffer.ndim:
+    if len(indices) != len(buffer.shape):
         raise TIRError(
             f"{what}: buffer {buffer.name} has {buffer.ndim} dimensions, got {len(indices)} indices"
         )
@@ -362,7 +362,7 @@ class BufferRegion(Node):
     @staticmethod
     def _normalise_(buffer: Any, region: Any) -> tuple[Buffer, tuple[Range, ...]]:
         region = tuple(region)
-        if len(region) != buffer.ndim:
+        if len(region) != len(buffer.shape):
             raise TIRError(
                 f"region: buffer {buffer.name} has {buffer.ndim} dimensions, got {len(region)} "
                 f"ranges"
@@ -400,7 +400,8 @@ class BufferStore(Stmt):
     def _normalise_(buffer: Any, value: Any, indices: Any, span: Any) -> tuple[Any, ...]:
         indices = _access(buffer, indices, "store")
         wanted = buffer.dtype.with_lanes(index_lanes(indices, "store") * buffer.dtype.lanes)
-        value = as_expr(value) if isinstance(value, PrimExpr) else as_expr(value, buffer.dtype)
+        if not isinstance(value, PrimExpr):
+            value = as_expr(value, buffer.dtype)
         if value.dtype is not wanted:
             if value.dtype.element is not wanted.element or value.dtype.lanes != 1:
                 raise TIRError(
@@ -435,7 +436,9 @@ _KINDS = {
 class IterVar(Node):
     """An axis: its domain, its variable and how it may be iterated.
 
-    iter_type  "spatial" (independent), "reduce", "opaque", "ordered" (scan) or "thread"
+    iter_type   "spatial" (independent), "reduce", "opaque", "ordered" (scan) or "thread"
+    is_spatial  whether its iterations are independent
+    is_reduce   whether its iterations add up to a result
     """
 
     dom: Range | None
@@ -443,6 +446,8 @@ class IterVar(Node):
     iter_type: str = "spatial"
     thread_tag: str = ""
     span: Span = UNKNOWN
+    is_spatial: bool = derived()
+    is_reduce: bool = derived()
     _defs_ = ("var",)
 
     # TVM's numbers for the kinds, accepted in place of the names.
@@ -474,15 +479,9 @@ class IterVar(Node):
             var = Var(var, dom.extent.dtype if dom is not None else INT32)
         return dom, var, iter_type, thread_tag, span
 
-    @property
-    def is_spatial(self) -> bool:
-        """Whether its iterations are independent."""
-        return self.iter_type == "spatial"
-
-    @property
-    def is_reduce(self) -> bool:
-        """Whether its iterations add up to a result."""
-        return self.iter_type == "reduce"
+    def _init_derived_(self) -> None:
+        derive(self, "is_spatial", self.iter_type == "spatial")
+        derive(self, "is_reduce", self.iter_type == "reduce")
 
     @property
     def range(self) -> Range:
@@ -608,7 +607,9 @@ class For(Stmt):
         kind = _KINDS.get(kind, kind) if isinstance(kind, str) else kind
         if not isinstance(loop_var, Var) or not loop_var.dtype.is_int:
             raise TIRError(f"For: the loop variable is an integer Var, got {loop_var!r}")
-        min, extent = cast(loop_var.dtype, min), cast(loop_var.dtype, extent)
+        dtype = loop_var.dtype
+        if getattr(min, "dtype", None) is not dtype or getattr(extent, "dtype", None) is not dtype:
+            min, extent = cast(dtype, min), cast(dtype, extent)
         if not isinstance(body, Stmt):
             raise TIRError(f"For: the body is a statement, got {type(body).__name__}")
         if type(kind) is not ForKind:
@@ -618,7 +619,9 @@ class For(Stmt):
                 raise TIRError(
                     f"For: unknown kind {kind!r}; wanted one of {', '.join(_KINDS)}"
                 ) from None
-        return loop_var, min, extent, kind, body, binding, Map.of(annotations), span
+        if type(annotations) is not Map:
+            annotations = Map.of(annotations)
+        return loop_var, min, extent, kind, body, binding, annotations, span
 
 
 @node
@@ -720,7 +723,7 @@ def seq(*stmts: Any) -> Stmt:
                     raise TIRError("seq: a list of statements holds itself")
                 around[id(items)] = iter(items)
                 break
-            if each is not None and not is_no_op(each):
+            if each is not None and (type(each) is not Evaluate or not is_no_op(each)):
                 flat.append(each)
         else:
             del around[innermost]
@@ -742,6 +745,27 @@ def statements_below(s: Stmt) -> Sequence[Stmt]:
     if type(s) is BufferStore:
         return ()
     return [c for c in s._children_() if isinstance(c, Stmt)]
+
+
+def statements_in(root: Stmt, closed: tuple[type[Stmt], ...] = ()) -> list[Stmt]:
+    """`root` and the statements in it, parents first, in the order in which they run; those of the
+    classes `closed` are not entered.
+    """
+    stack: list[Any] = [root]
+    met = []
+    while stack:
+        s = stack.pop()
+        met.append(s)
+        kind = type(s)
+        if kind in closed:
+            continue
+        if kind is For:
+            stack.append(s.body)
+        elif kind is BlockRealize:
+            stack.append(s.block)
+        elif kind is not BufferStore:
+            stack += statements_below(s)[::-1]
+    return met
 
 
 def is_no_op(stmt: Any) -> bool:
@@ -934,14 +958,18 @@ class BlockRealize(Stmt):
 
     @staticmethod
     def _normalise_(iter_values: Any, predicate: Any, block: Any, span: Any) -> tuple[Any, ...]:
-        iter_values = tuple(as_expr(v) for v in iter_values)
+        iter_values = tuple(iter_values)
         if len(iter_values) != len(block.iter_vars):
             raise TIRError(
                 f"block {block.name_hint} has {len(block.iter_vars)} iteration variables, "
                 f"got {len(iter_values)} values"
             )
-        bound = tuple(cast(iv.var.dtype, v) for iv, v in zip(block.iter_vars, iter_values))
-        return bound, as_condition(predicate), block, span
+        pairs = [(iv.var.dtype, v) for iv, v in zip(block.iter_vars, iter_values)]
+        for dtype, v in pairs:
+            if getattr(v, "dtype", None) is not dtype:
+                iter_values = tuple(cast(dtype, v) for dtype, v in pairs)
+                break
+        return iter_values, as_condition(predicate), block, span
 
 
 REASSOCIATE = "tir.reassociate"
@@ -1010,8 +1038,9 @@ class PrimFunc(BaseFunc):
         if not isinstance(body, Stmt):
             raise TIRError(f"PrimFunc: the body is a statement, got {type(body).__name__}")
         bindings = Map({**(buffer_map or {}), **extra}) if extra else Map.of(buffer_map)
+        known = set(variables)
         for handle in bindings:
-            if handle not in set(variables):
+            if handle not in known:
                 raise TIRError(f"PrimFunc: buffer_map names {handle!r}, which is no parameter")
         return tuple(variables), body, ret_type, bindings, Map.of(attrs), span
 

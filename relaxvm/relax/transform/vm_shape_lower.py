@@ -261,7 +261,7 @@ class _Lowering(RememberingRewriter):
         if isinstance(expr, IntImm):
             return self._compute(expr, (int(expr),), out)
         expr = expand_lets(expr)
-        order = list(post_order(expr))
+        order = post_order(expr)
         uses: dict[int, int] = {}
         for n in order:
             for child in n._children_():

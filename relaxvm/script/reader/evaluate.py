@@ -575,7 +575,7 @@ class Evaluator:
 
     def _check_symbols(self, node: ast.AST, value: Node, what: str) -> None:
         """Refuse scalar variables that no name of the script leads to: text cannot say which."""
-        nodes = list(walk(value))
+        nodes = walk(value)
         free = {v: None for v in nodes if isinstance(v, Var)}
         for n in nodes:
             if isinstance(n, (CommReducer, IndexMap)):

@@ -476,7 +476,7 @@ def _totals(loop: For) -> list[BufferStore]:
     something else in it depends on the order of its rounds.
     """
     var, totals = loop.loop_var, []
-    nodes = list(walk(loop.body))
+    nodes = walk(loop.body)
     stores = [n for n in nodes if isinstance(n, BufferStore)]
     loads = [n for n in nodes if isinstance(n, BufferLoad)]
     others = [n for n in nodes if isinstance(n, Stmt) and not isinstance(n, _IN_VECTORS)]

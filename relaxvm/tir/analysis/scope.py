@@ -76,7 +76,7 @@ def operands(n: Any) -> list[Any]:
 
 def post_order_expr(root: Any) -> list[Any]:
     """The expressions of `root`, operands first, each shared one once."""
-    return list(post_order(root, operands))
+    return post_order(root, operands)
 
 
 class ScopeWalker:

@@ -21,7 +21,7 @@ from .primitives.lookup import get_output_blocks
 def is_output_block(sch: Any, block: Any) -> bool:
     """Whether a block writes something that is seen outside of the block around it."""
     state, node = _located(sch, block)
-    if state.path(node).scope is None:
+    if node is state.root():
         return False
     return any(b is node for b in get_output_blocks(state, state.scope(state.realize(node)))[1])
 

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import random as random_numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
 from typing import Any, TypeVar
 
 from ...arith import Analyzer
@@ -115,7 +116,7 @@ class Schedule:
         self._table: dict[Any, tuple[str, Any]] = {}
         self._block_rvs: list[BlockRV] = []  # those in the table
         self._seed = seed
-        self._rng = random_numbers.Random(seed)
+        self._rng: random_numbers.Random | None = None  # most schedules draw nothing
         self._debug = debug_mask not in ("none", 0)
         self._render = error_render_level
         self._current: str = self._working or ""
@@ -322,15 +323,14 @@ class Schedule:
 
     def _call(self, kind: Primitive, args: Any, kwargs: Any) -> Any:
         try:
-            bound = kind.signature.bind(*args, **kwargs)
+            bound = kind.bound(args, kwargs)
         except TypeError as error:
             raise ScheduleError(f"{kind.method}: {error}") from None
-        bound.apply_defaults()
-        if isinstance(bound.arguments.get("func_name"), GlobalVar):
-            bound.arguments["func_name"] = bound.arguments["func_name"].name_hint
+        if isinstance(bound.get("func_name"), GlobalVar):
+            bound["func_name"] = bound["func_name"].name_hint
         arguments = {
-            name: kind.kind(name).given(self, value, f"{kind.method}: {name}")
-            for name, value in bound.arguments.items()
+            name: kind.kinds[name].given(self, value, f"{kind.method}: {name}")
+            for name, value in bound.items()
         }
         return self._apply(kind, arguments)[0]
 
@@ -342,10 +342,12 @@ class Schedule:
         function = self._current = self._function_of(arguments)
         state = self._states[function].fresh()
         try:
-            arguments = {
-                name: kind.kind(name).complete(self, value, arguments, f"{kind.method}: {name}")
+            complete = {
+                name: kind.kinds[name].complete(self, value, arguments, f"{kind.method}: {name}")
                 for name, value in arguments.items()
+                if name in kind.completes
             }
+            arguments = {**arguments, **complete}
             result, decision = self._perform(kind, arguments, state)
         except ScheduleError as error:
             raise self._rendered(kind, error, state, function) from None
@@ -367,19 +369,14 @@ class Schedule:
         return wrapped, outputs
 
     def _perform(self, kind: Primitive, arguments: dict[str, Any], state: State) -> tuple[Any, Any]:
-        positional: list[Any] = []
-        named: dict[str, Any] = {}
-        for name, parameter in kind.signature.parameters.items():
-            if name not in arguments:
-                continue
-            value = kind.kind(name).resolve(self, arguments[name], f"{kind.method}: {name}")
-            if parameter.kind is parameter.VAR_POSITIONAL:
-                positional.extend(value or ())
-            else:
-                named[name] = value
+        named = {
+            name: kind.kinds[name].resolve(self, value, f"{kind.method}: {name}")
+            for name, value in arguments.items()
+        }
+        positional = named.pop(kind.rest or "", None) or ()
         decision = None
         if kind.random:
-            new, result, decision = kind.function(state, *positional, **named, rng=self._rng)
+            new, result, decision = kind.function(state, *positional, **named, rng=self._numbers())
         else:
             new, result = kind.function(state, *positional, **named)
         if new is not state:
@@ -432,8 +429,7 @@ class Schedule:
         duplicate._states = dict(self._states)
         duplicate._table = dict(self._table)
         duplicate._block_rvs = list(self._block_rvs)
-        duplicate._rng = random_numbers.Random()
-        duplicate._rng.setstate(self._rng.getstate())
+        duplicate._rng = copy(self._rng)
         duplicate._trace = self._trace.copy()
         return duplicate
 
@@ -449,12 +445,16 @@ class Schedule:
 
     def seed(self, seed: int | None) -> None:
         """Start the random primitives again from `seed`."""
-        self._seed = seed
-        self._rng = random_numbers.Random(seed)
+        self._seed, self._rng = seed, None
+
+    def _numbers(self) -> random_numbers.Random:
+        if self._rng is None:
+            self._rng = random_numbers.Random(self._seed)
+        return self._rng
 
     def fork_seed(self) -> int:
         """A seed for another schedule."""
-        return self._rng.randrange(1, 1 << 31)
+        return self._numbers().randrange(1, 1 << 31)
 
     # -- the primitives ----------------------------------------------------------------------------
 

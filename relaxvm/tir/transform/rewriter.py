@@ -71,7 +71,7 @@ def constant(e: Any) -> int | None:
 
 def replace_tuple(old: tuple[T, ...], f: Callable[[T], T]) -> tuple[T, ...]:
     """`f` of every element; the same tuple if nothing changed."""
-    new = tuple([f(x) for x in old])
+    new = tuple(map(f, old))
     for a, b in zip(old, new):
         if a is not b:
             return new

@@ -132,11 +132,11 @@ def stands_under(state: State, realize: BlockRealize, top: Stmt | None = None) -
     """Where the block stands under more than loops within its scope (or within `top`): why it is
     not known when it runs; else empty.
     """
-    for p in state.path(realize):
-        if type(p.stmt) is Block or p.stmt is top:
+    for s in state.around(realize):
+        if type(s) is Block or s is top:
             break
-        if type(p.stmt) not in (For, SeqStmt, BlockRealize):
-            return f"it stands under a {type(p.stmt).__name__}"
+        if type(s) not in (For, SeqStmt, BlockRealize):
+            return f"it stands under a {type(s).__name__}"
     return ""
 
 

@@ -65,19 +65,19 @@ def may_be_empty(mapper: IterMapper, realize: BlockRealize, loops: Sequence[For]
     """A loop that moves no axis of the block and may have no iterations. (Where one that moves an
     axis has none, the block has nothing to do.)
     """
-    moving = {v for value in realize.iter_values for v in free_variables(value)}
     for f in loops:
-        if f.loop_var not in moving and not mapper.at_most(1, number_of(f.extent)):
-            return f
+        if not (isinstance(f.extent, IntImm) and f.extent.value > 0) and not any(
+            f.loop_var in free_variables(value) for value in realize.iter_values
+        ):
+            if not mapper.at_most(1, number_of(f.extent)):
+                return f
     return None
 
 
 def bound_box(realize: BlockRealize, access: Access) -> tuple[tuple[PrimExpr, Any], ...]:
     """A box over the axes as one over the loops."""
-    values = {
-        a.var: cast(a.var.dtype, v) for a, v in zip(realize.block.iter_vars, realize.iter_values)
-    }
-    bound = Substitution(values)
+    axes = zip(realize.block.iter_vars, realize.iter_values)
+    bound = Substitution({a.var: v for a, v in axes})
     return tuple((bound(low), e if isinstance(e, int) else bound(e)) for low, e in access.box)
 
 
@@ -145,7 +145,8 @@ def _single_values(state: State, realize: BlockRealize) -> dict[Var, PrimExpr]:
     """What the loops of one iteration around a block stand for."""
     if not state.has(realize):
         return {}
-    return {f.loop_var: f.min for f in state.loops_above(realize) if number_of(f.extent) == 1}
+    loops = state.loops_above(realize)
+    return {f.loop_var: f.min for f in loops if type(f.extent) is IntImm and f.extent.value == 1}
 
 
 def _general(

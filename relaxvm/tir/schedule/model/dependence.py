@@ -6,11 +6,11 @@ loop, it has written itself before. Then iterations may run in any order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....arith import IterMapper, Numbers, number_of
-from ....ir import IntImm, Var, as_expr, const, descend
+from ....ir import IntImm, Var, as_expr, const
 from ...stmt import (
     Block,
     BlockRealize,
@@ -23,6 +23,7 @@ from ...stmt import (
     Stmt,
     is_no_op,
     statements_below,
+    statements_in,
 )
 from .bindings import covers, loop_uses, predicate_is_domain, spatial_loops
 from .boxes import Access, Box, bound_box, iters_of, mapper_of, region_while
@@ -32,21 +33,19 @@ from .state import State, free_variables, loads_of, refuse
 
 def loops_between(state: State, stmt: Stmt, outer: Stmt) -> list[For]:
     """The loops strictly inside `outer` around `stmt`, from the outside in."""
-    out: list[For] = []
-    for p in state.path(stmt):
-        if p.stmt is outer:
-            break
-        if type(p.stmt) is For and p.stmt is not stmt:
-            out.append(p.stmt)
-    return out[::-1]
+    around = state.around(stmt)
+    inside = around[1 : around.index(outer)] if outer in around else around[1:]
+    return [s for s in reversed(inside) if type(s) is For]
 
 
 def check_no_bare_statements(state: State, root: Stmt) -> None:
     """Refuse where something is done outside of blocks: nothing is known about it."""
-    statements = list(_outside_blocks(root))
+    blocks = (BlockRealize, Block)
+    inside = (s for c in statements_below(root) for s in statements_in(c, blocks))
+    statements = [root, *inside]
     _check_steady_bounds(state, root, statements)
     for s in statements:
-        if type(s) in (BlockRealize, Block) and s is not root:
+        if type(s) in blocks and s is not root:
             continue
         below = statements_below(s)
         if not below and not is_no_op(s):
@@ -54,14 +53,6 @@ def check_no_bare_statements(state: State, root: Stmt) -> None:
             refuse(f"a {kind} stands outside of the blocks here; put it into a block", root)
         if type(s) not in (For, SeqStmt, Block, BlockRealize) and below:
             refuse(f"a {type(s).__name__} stands outside of the blocks here", root)
-
-
-def _outside_blocks(root: Stmt) -> Iterator[Stmt]:
-    """`root` and the statements under it; other blocks are not entered."""
-    return descend(
-        root,
-        lambda s: () if type(s) in (BlockRealize, Block) and s is not root else statements_below(s),
-    )
 
 
 def _check_steady_bounds(state: State, root: Stmt, statements: Iterable[Stmt]) -> None:
@@ -239,7 +230,7 @@ def loops_left(state: State, inside: Stmt, other: Stmt) -> list[For]:
     return [
         f
         for f in state.loops_above(inside)
-        if number_of(f.extent) != 1 and not state.path(other).within(f)
+        if number_of(f.extent) != 1 and f not in state.around(other)
     ]
 
 
@@ -247,15 +238,15 @@ def check_final(state: State, writer: BlockRealize, reader: Stmt, later: Stmt) -
     """Refuse unless what `writer` writes for `reader`, in loops around both, is what `later` finds
     there when the loops have ended.
     """
-    shared = [f for f in loops_left(state, reader, later) if state.path(writer).within(f)]
+    shared = [f for f in loops_left(state, reader, later) if f in state.around(writer)]
     if not shared:
         return
     # The block directly in the loops, where the writer is inside others.
-    for p in state.path(writer):
-        if p.stmt is shared[-1]:
+    for s in state.around(writer):
+        if s is shared[-1]:
             break
-        if isinstance(p.stmt, BlockRealize):
-            writer = p.stmt
+        if isinstance(s, BlockRealize):
+            writer = s
     facts = facts_of(state, writer.block)
     loops = state.loops_above(writer)
     determined = spatial_loops(state, writer, loops[_place(loops, shared[0]) :])
@@ -459,8 +450,7 @@ def _check_private(
     start = f"loop {loop} cannot be parallel: block {name} writes the same elements of"
     owner: Block | None = None
     between: For | None = None
-    for p in state.path(f):
-        s = p.stmt
+    for s in state.around(f):
         if isinstance(s, For) and s is not f and s.kind != ForKind.PARALLEL:
             between = between or s
         if isinstance(s, Block) and any(b.data is buffer.data for b in s.alloc_buffers):
@@ -470,9 +460,9 @@ def _check_private(
         refuse(f"{start} {buffer.name} in different iterations, and it is seen outside", f, r.block)
     inside = {id(each.block) for each in realizes}
     for each in state.child_realizes(owner):
-        if id(each.block) in inside or state.path(each).within(f):
+        if id(each.block) in inside or f in state.around(each):
             continue
-        if isinstance(each.block, Block) and state.path(f).within(each.block):
+        if isinstance(each.block, Block) and each.block in state.around(f):
             continue
         facts = facts_of(state, each.block)
         if buffer.data in facts.read_data() | facts.write_data():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -15,7 +16,6 @@ from ....ir import (
     PrimExpr,
     Substitution,
     Var,
-    children,
     const,
     descend,
     is_const,
@@ -38,6 +38,7 @@ from ...stmt import (
     SeqStmt,
     Stmt,
     statements_below,
+    statements_in,
 )
 from .boxes import Access, mapper_of, region_while
 from .reducer import match_reducer
@@ -135,7 +136,7 @@ _SIMPLE = (SeqStmt, BufferStore, IfThenElse, LetStmt)
 
 
 def _point(indices: Iterable[PrimExpr]) -> tuple[tuple[PrimExpr, Any], ...]:
-    return tuple((i, 1) for i in indices)
+    return tuple(zip(indices, itertools.repeat(1)))
 
 
 def _box(region: BufferRegion) -> tuple[tuple[PrimExpr, Any], ...]:
@@ -150,8 +151,8 @@ class _Reader:
     def __init__(self, state: State, block: Block) -> None:
         self.state = state
         self.block = block
-        self.reads: dict[Any, Access] = {}
-        self.writes: dict[Any, Access] = {}
+        self.reads: dict[Access, None] = {}
+        self.writes: dict[Access, None] = {}
         self.own_reads: list[Access] = []
         self.guarded = False
         self.strange = ""
@@ -170,20 +171,20 @@ class _Reader:
                 self._regions()
         elif not self._nested(parts):
             self._regions()
-        written = {a.buffer.data for a in self.writes.values()}
+        written = {a.buffer.data for a in self.writes}
         if loop is not None:
             self.strange = f"it uses loop {loop.name} itself, not by way of an axis"
         self._two_names()
-        self.own_reads = [a for a in self.reads.values() if a.buffer.data in written]
-        outside = tuple(a for a in self.reads.values() if a.buffer.data not in written)
+        self.own_reads = [a for a in self.reads if a.buffer.data in written]
+        outside = tuple(a for a in self.reads if a.buffer.data not in written)
         kind, why, commutative = self._kind()
         if kind is BlockKind.OPAQUE:
-            outside = tuple(self.reads.values())
+            outside = tuple(self.reads)
         return Facts(
             kind,
             why,
             outside,
-            tuple(self.writes.values()),
+            tuple(self.writes),
             self.guarded,
             commutative,
             simple,
@@ -199,7 +200,7 @@ class _Reader:
 
         for s, guarded in descend((root, False), below):
             if isinstance(s, BufferStore):
-                self._add(self.writes, Access(s.buffer, _point(s.indices)))
+                self.writes.setdefault(Access(s.buffer, _point(s.indices)))
                 self.guarded = self.guarded or guarded
                 for e in (s.value, *s.indices):
                     if type(e) is not Var:
@@ -210,13 +211,16 @@ class _Reader:
                 self._loads(s.condition if isinstance(s, IfThenElse) else s.value)
 
     def _loads(self, e: PrimExpr) -> None:
-        def below(n: Any) -> Any:
-            return n.indices if isinstance(n, BufferLoad) else children(n)
-
-        n: Any
-        for n in descend(e, below, once=id):
+        seen: set[int] = set()
+        stack: list[Any] = [e]
+        while stack:
+            n = stack.pop()
+            if id(n) in seen:
+                continue
+            seen.add(id(n))
+            stack += (n.indices if isinstance(n, BufferLoad) else n._children_())[::-1]
             if isinstance(n, BufferLoad):
-                self._add(self.reads, Access(n.buffer, _point(n.indices)))
+                self.reads.setdefault(Access(n.buffer, _point(n.indices)))
                 if any(i.dtype.lanes != 1 for i in n.indices):
                     self.strange = "it loads vectors"
             elif isinstance(n, Let):
@@ -232,9 +236,8 @@ class _Reader:
         """Look for memory that is used by way of a view, which a block around this one declares,
         and otherwise as well: which accesses touch the same is not known.
         """
-        mine = {a.buffer.data for table in (self.reads, self.writes) for a in table.values()}
-        paths = self.state.path(self.block) if self.state.has(self.block) else ()
-        around = [p.stmt for p in paths if isinstance(p.stmt, Block) and p.stmt is not self.block]
+        mine = {a.buffer.data for table in (self.reads, self.writes) for a in table}
+        around = self.state.blocks_around(self.block) if self.state.has(self.block) else []
         views = [m for block in around for m in block.match_buffers]
         source_of = {m.buffer.data: m.source.buffer.data for m in views}
 
@@ -251,11 +254,6 @@ class _Reader:
                 if whole in seen_as and sum(memory(name) is whole for name in inside) > 1:
                     view, source = match.buffer.name, match.source.buffer.name
                     self.strange = f"{view} is a view of {source}, which is used as well"
-
-    @staticmethod
-    def _add(table: dict[Any, Access], access: Access) -> None:
-        key = (id(access.buffer), tuple((id(m), _id(e)) for m, e in access.box))
-        table.setdefault(key, access)
 
     def _nested(self, parts: list[Stmt]) -> bool:
         """Read a block of loops around other blocks off the facts about those. False: it is more
@@ -280,7 +278,7 @@ class _Reader:
             return False
         for table, accesses in ((self.reads, reads), (self.writes, writes)):
             for a in accesses:
-                self._add(table, a)
+                table.setdefault(a)
         return True
 
     def _child(
@@ -352,9 +350,9 @@ class _Reader:
                     reads.append(BufferRegion.full_region(b))
                     writes.append(BufferRegion.full_region(b))
         for region in reads:
-            self._add(self.reads, Access(region.buffer, _box(region)))
+            self.reads.setdefault(Access(region.buffer, _box(region)))
         for region in writes:
-            self._add(self.writes, Access(region.buffer, _box(region)))
+            self.writes.setdefault(Access(region.buffer, _box(region)))
         # A region is the hull of what is touched. Only a declaration says that all of it is.
         hulls = any(r.buffer.data not in taken and not self._filled(r.buffer) for r in writes)
         self.guarded = _has_guard(block) or hulls
@@ -397,7 +395,7 @@ class _Reader:
             other = next(a for a in block.iter_vars if a.iter_type not in ("spatial", "reduce"))
             return BlockKind.OPAQUE, f"its axis {other.var.name} is {other.iter_type}", False
         places: dict[Var, Access] = {}
-        for a in self.writes.values():
+        for a in self.writes:
             if not _same_place(places.setdefault(a.buffer.data, a), a):
                 return BlockKind.OPAQUE, f"it writes {a.buffer.name} in two places", False
         domains = {a.var: a.dom for a in spatial if a.dom is not None}
@@ -424,7 +422,7 @@ class _Reader:
         """Why two iterations of different spatial axes may write the same element."""
         iters = {a.var: (a.dom.min, a.dom.extent) for a in spatial if a.dom is not None}
         reducing = {a.var for a in reduced}
-        for access in self.writes.values():
+        for access in self.writes:
             free = {v for m, _ in access.box for v in free_variables(m)}
             if free & reducing:
                 name = next(iter(free & reducing)).name
@@ -493,10 +491,6 @@ def _one_box_each(accesses: list[Access]) -> bool:
     return all(_same_box(boxes.setdefault(a.buffer, a).box, a.box) for a in accesses)
 
 
-def _id(e: Any) -> Any:
-    return e if isinstance(e, int) else id(e)
-
-
 def _same_place(a: Access, b: Access) -> bool:
     """Whether two accesses of one memory touch the same, maybe by way of two equal buffers."""
     return not a.why_unlike(b) and _same_box(a.box, b.box)
@@ -527,20 +521,20 @@ def _in_loops(item: _Nest) -> list[_Nest]:
 
 
 def _is_simple(root: Stmt) -> bool:
-    return all(type(s) in _SIMPLE for s in descend(root, statements_below))
+    return all(type(s) in _SIMPLE for s in statements_in(root))
 
 
 def _has_guard(block: Block) -> bool:
     return any(
         isinstance(s, (IfThenElse, AssertStmt))
         or (isinstance(s, BlockRealize) and not getattr(s.predicate, "value", 0))
-        for s in descend(block.body, statements_below)
+        for s in statements_in(block.body)
     )
 
 
 def _is_commutative(block: Block) -> bool:
     reduces = False
-    for b in (block, *descend(block.body, statements_below)):
+    for b in (block, *statements_in(block.body)):
         if not isinstance(b, Block) or holds(b.body, Block):
             continue
         if any(a.is_reduce for a in b.iter_vars):

@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...stmt import Block, Buffer, SeqStmt, Stmt, seq
-from .state import Path, State
+from .state import State
 
 
-def common_place(state: State, stmts: Sequence[Stmt], scope: Block) -> Path:
+def common_place(state: State, stmts: Sequence[Stmt], scope: Block) -> Stmt:
     """The innermost statement that holds all of `stmts`, not above `scope`."""
-    path: Path = state.path(stmts[0])
-    common = [p for p in path if p.stmt is not stmts[0]]
+    common = state.around(stmts[0])[1:]
     for s in stmts[1:]:
-        around = {id(p.stmt) for p in state.path(s)}
-        common = [p for p in common if id(p.stmt) in around]
-    for p in common:
-        if isinstance(p.stmt, (SeqStmt, Block)):
-            return p
-    return state.path(scope)
+        around = state.around(s)
+        common = [each for each in common if each in around]
+    return next((s for s in common if isinstance(s, (SeqStmt, Block))), scope)
 
 
 def top_child(state: State, stmt: Stmt, outer: Stmt) -> Stmt:
     """The statement directly in `outer` (or in its sequence) that holds `stmt`."""
     inner = stmt
-    for p in state.path(stmt):
-        if p.stmt is outer:
+    for s in state.around(stmt):
+        if s is outer:
             return inner
-        inner = p.stmt
+        inner = s
     return inner
 
 
@@ -49,12 +45,12 @@ def insert_before(state: State, anchor: Stmt, new: Stmt) -> State:
 
 
 def _insert(state: State, anchor: Stmt, new: Stmt, shift: int) -> State:
-    parent = state.path(anchor).parent
-    if parent is not None and isinstance(parent.stmt, SeqStmt):
-        parts = list(parent.stmt.seq)
+    parent = state.parent(anchor)
+    if isinstance(parent, SeqStmt):
+        parts = list(parent.seq)
         place = next(k for k, c in enumerate(parts) if c is anchor)
         parts.insert(place + shift, new)
-        return state.replace(parent.stmt, seq(*parts))
+        return state.replace(parent, seq(*parts))
     both = (anchor, new) if shift else (new, anchor)
     return state.replace(anchor, seq(*both))
 

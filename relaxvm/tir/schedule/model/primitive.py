@@ -310,7 +310,7 @@ class _List(Kind):
         return self._each(lambda v: self.element.resolve(host, v, what), value, what)
 
     def wrap(self, host: Host, value: Any) -> Any:
-        return self._each(lambda v: self.element.wrap(host, v), value)
+        return [self.element.wrap(host, v) for v in value]
 
     def encode(self, names: Names, value: Any) -> Any:
         return self._each(lambda v: self.element.encode(names, v), value)
@@ -338,7 +338,11 @@ class Primitive(NamedTuple):
     """A primitive by the name of its method, with the kinds of its arguments and of its result
     (None: nothing).
 
-    random  it takes `rng` and `decision`, and gives (state, result, decision)
+    random    it takes `rng` and `decision`, and gives (state, result, decision)
+    defaults  of all arguments, in order; nothing is the default of those `required`
+    first     how many arguments may be given without their names
+    rest      the argument that takes all others without names
+    completes  the arguments that are recorded as other ones say
     """
 
     method: str
@@ -347,6 +351,11 @@ class Primitive(NamedTuple):
     kinds: dict[str, Kind]
     gives: Kind | None
     random: bool
+    defaults: dict[str, Any]
+    required: frozenset[str]
+    first: int
+    rest: str | None
+    completes: tuple[str, ...]
 
     @property
     def name(self) -> str:
@@ -373,17 +382,20 @@ class Primitive(NamedTuple):
         """Whether it only looks, or draws a number."""
         return self.random or self.method.startswith("get_")
 
-    def kind(self, name: str) -> Kind:
-        """The kind of an argument."""
-        return self.kinds[name]
-
     def missing(self, arguments: Mapping[str, Any]) -> list[str]:
         """The arguments that are not given and have no default."""
-        return [
-            p.name
-            for p in self.signature.parameters.values()
-            if p.default is p.empty and p.kind is not p.VAR_POSITIONAL and p.name not in arguments
-        ]
+        return [name for name in self.defaults if name in self.required - arguments.keys()]
+
+    def bound(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name, in order. Raises TypeError for those that do not fit."""
+        placed = dict(zip(self.defaults, args[: self.first]))
+        rest = args[self.first :]
+        if self.rest is not None:
+            placed[self.rest], rest = rest, ()
+        others = self.defaults.keys() - placed.keys()
+        if rest or not self.required & others <= kwargs.keys() <= others:
+            self.signature.bind(*args, **kwargs)  # which says what is wrong
+        return {**self.defaults, **placed, **kwargs}
 
     def arguments(self, inputs: Sequence[Any], attrs: Sequence[Any]) -> dict[str, Any]:
         """Arguments by name, from those that may be random variables and the other ones. Raises
@@ -444,8 +456,20 @@ def primitive(
                 if not is_plain(p.annotation):
                     raise ScheduleError(f"{f.__name__}: the kind of {p.name} is not declared")
                 kinds[p.name] = _Plain(p.annotation)
-        signature = inspect.Signature(parameters)
-        PRIMITIVES[f.__name__] = Primitive(f.__name__, f, signature, kinds, gives, random)
+        rest = next((p.name for p in parameters if p.kind is p.VAR_POSITIONAL), None)
+        PRIMITIVES[f.__name__] = Primitive(
+            f.__name__,
+            f,
+            inspect.Signature(parameters),
+            kinds,
+            gives,
+            random,
+            {p.name: () if p.name == rest else p.default for p in parameters},
+            frozenset(p.name for p in parameters if p.default is p.empty and p.name != rest),
+            sum(p.kind is p.POSITIONAL_OR_KEYWORD for p in parameters),
+            rest,
+            tuple(k for k, kind in kinds.items() if type(kind).complete is not Kind.complete),
+        )
         return f
 
     return declare

@@ -33,12 +33,11 @@ from ....ir import (
     Select,
     Var,
     const,
-    descend,
     nodes_of,
     substitute,
 )
 from ...op import max_value, min_value
-from ...stmt import Block, Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt, statements_below
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, LetStmt, SeqStmt, statements_in
 
 
 class Reducer(NamedTuple):
@@ -81,7 +80,7 @@ def match_reducer(block: Block) -> Reducer | None:
     """The reduction that the body of `block` is a step of, or None if it is none of those known."""
     lets: dict[Var, PrimExpr] = {}
     stores: list[BufferStore] = []
-    for s in descend(block.body, statements_below):
+    for s in statements_in(block.body):
         if isinstance(s, LetStmt):
             lets[s.var] = s.value
         elif isinstance(s, BufferStore):

@@ -31,15 +31,15 @@ def point_region(buffer: Buffer, indices: Iterable[PrimExpr]) -> BufferRegion:
     return BufferRegion(buffer, tuple(Range.from_min_extent(i, const(1, i.dtype)) for i in indices))
 
 
-def access_region(a: Access) -> BufferRegion:
-    """An access as a region."""
-    return BufferRegion(
-        a.buffer,
-        tuple(
-            Range.from_min_extent(low, const(e, low.dtype) if isinstance(e, int) else e)
-            for low, e in a.box
-        ),
-    )
+def access_region(state: State, a: Access) -> BufferRegion:
+    """An access as a region: the same one whenever it is asked for."""
+
+    def region() -> BufferRegion:
+        ends = [(low, const(e, low.dtype) if isinstance(e, int) else e) for low, e in a.box]
+        return BufferRegion(a.buffer, tuple([Range.from_min_extent(*pair) for pair in ends]))
+
+    known: BufferRegion = state.remember(a.box, a.buffer, region)
+    return known
 
 
 def with_regions(state: State, block: Block) -> Block:
@@ -49,12 +49,14 @@ def with_regions(state: State, block: Block) -> Block:
     if facts.kind is not BlockKind.OPAQUE and len({id(b) for b in buffers}) == len(buffers):
         # Every buffer has one box. What a block updates it also reads, unless it has an init.
         own = facts.writes if facts.updates else ()
-        reads = tuple(access_region(a) for a in (*own, *facts.reads))
-        return block.replace(reads=reads, writes=tuple(access_region(a) for a in facts.writes))
-    all_reads, writes, opaque = get_block_access_region(block)
+        reads = tuple([access_region(state, a) for a in (*own, *facts.reads)])
+        writes = tuple([access_region(state, a) for a in facts.writes])
+        same = reads == block.reads and writes == block.writes
+        return block if same else block.replace(reads=reads, writes=writes)
+    all_reads, all_writes, opaque = get_block_access_region(block)
     taken = {r.buffer.data for r in opaque}
     reads = tuple(r for r in all_reads if r.buffer.data not in taken)
-    kept = tuple(r for r in writes if r.buffer.data not in taken)
+    kept = tuple(r for r in all_writes if r.buffer.data not in taken)
     reads += tuple(r for r in block.reads if r.buffer.data in taken)
     kept += tuple(r for r in block.writes if r.buffer.data in taken)
     return block.replace(reads=reads, writes=kept)
@@ -62,16 +64,12 @@ def with_regions(state: State, block: Block) -> Block:
 
 def refresh_around(state: State, stmt: Stmt) -> State:
     """The state with the declared regions of the blocks around `stmt` found anew, inside out."""
-    around = [
-        p.stmt
-        for p in state.path(stmt)
-        if isinstance(p.stmt, Block) and p.stmt is not stmt and (p.stmt.reads or p.stmt.writes)
-    ]
-    for block in around:
-        now = state.now(block)
-        refreshed = with_regions(state, now)
-        if refreshed is not now:
-            state = state.replace(now, refreshed)
+    for block in state.blocks_around(stmt):
+        if block.reads or block.writes:
+            now = state.now(block)
+            refreshed = with_regions(state, now)
+            if refreshed is not now:
+                state = state.replace(now, refreshed)
     return state
 
 

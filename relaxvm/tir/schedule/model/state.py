@@ -7,7 +7,8 @@ Blocks are known by identity; `moved` says what became of those that were rebuil
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NoReturn
 
@@ -15,7 +16,6 @@ from ....arith import Analyzer
 from ....base import ScheduleError, submodules
 from ....ir import (
     Add,
-    IntImm,
     Node,
     PrimExpr,
     Range,
@@ -38,6 +38,7 @@ from ...stmt import (
     Stmt,
     seq,
     statements_below,
+    statements_in,
 )
 from ...transform.rewriter import bind_sizes
 
@@ -70,26 +71,6 @@ class Path:
         if parent is not None:
             self.scope = parent if type(parent.stmt) is Block else parent.scope
 
-    def __iter__(self) -> Iterator[Path]:
-        """This path and those around it, from the inside out."""
-        path: Path | None = self
-        while path is not None:
-            yield path
-            path = path.parent
-
-    def within(self, stmt: Stmt) -> bool:
-        """Whether `stmt` is around this place, or here."""
-        return any(p.stmt is stmt for p in self)
-
-    def below(self, stmt: Stmt) -> Stmt:
-        """The statement directly in `stmt` that holds this place."""
-        previous = self.stmt
-        for p in self:
-            if p.stmt is stmt:
-                return previous
-            previous = p.stmt
-        raise KeyError("the statement is not around this place")
-
 
 class State:
     """A loop function, and where its statements are."""
@@ -103,7 +84,7 @@ class State:
         # id(statement) -> (it, the statement around it)
         self._above: dict[int, tuple[Stmt, Stmt]] = {} if before is None else before._above
         self._loops: dict[Var, For] = {} if before is None else before._loops
-        self._paths: dict[int, Path] = {id(fn.body): Path(fn.body, None)}
+        self._paths: dict[int, Path] = {}
         # What analyses found about blocks, by id; the block is kept alive beside it.
         self._facts: dict[Any, Any] = {} if before is None else before._facts
         if before is None:
@@ -173,24 +154,29 @@ class State:
 
     def _note(self, s: Stmt) -> Sequence[Stmt]:
         """Note which statements stand directly in `s`, and give them."""
-        below = statements_below(s)
-        for c in below:
-            self._above[id(c)] = (c, s)
         if type(s) is For:
             self._loops[s.loop_var] = s
+        below = (s.body,) if type(s) is For else statements_below(s)
+        for c in below:
+            self._above[id(c)] = (c, s)
         return below
 
     def path(self, stmt: Stmt) -> Path:
         """Where `stmt` is. Raises ScheduleError if it is not in the function."""
-        self.check(stmt)
-        s, way = stmt, [stmt]
-        while id(s) not in self._paths:
-            s = self._above[id(s)][1]
-            way.append(s)
-        path = self._paths[id(s)]
-        for s in way[-2::-1]:
-            path = self._paths[id(s)] = Path(s, path)
+        path: Path | None = None
+        for s in reversed(self.around(stmt)):
+            path = self._paths.get(id(s)) or self._paths.setdefault(id(s), Path(s, path))
+        assert path is not None
         return path
+
+    def around(self, stmt: Stmt) -> list[Stmt]:
+        """`stmt` and the statements around it, from the inside out. Raises as `path` does."""
+        self.check(stmt)
+        around, entry = [stmt], self._above.get(id(stmt))
+        while entry is not None:
+            around.append(entry[1])
+            entry = self._above.get(id(entry[1]))
+        return around
 
     def check(self, stmt: Stmt) -> None:
         """Raise ScheduleError if `stmt` is not in the function."""
@@ -201,10 +187,6 @@ class State:
     def has(self, stmt: Stmt) -> bool:
         """Whether `stmt` is in the function."""
         return id(stmt) in self._above or stmt is self.fn.body
-
-    def loop_path(self, var: Var) -> Path:
-        """Where the loop over `var` is."""
-        return self.path(self.loop(var))
 
     def loop(self, var: Var) -> For:
         """The loop over `var`."""
@@ -222,7 +204,7 @@ class State:
         top = self.fn.body if root is None else root
 
         def inside() -> list[Block]:
-            return [s for s in descend(top, statements_below) if type(s) is Block and s is not root]
+            return [s for s in statements_in(top) if type(s) is Block and s is not root]
 
         blocks: list[Block] = self.remember(("blocks", root is None), top, inside)
         return blocks
@@ -231,26 +213,28 @@ class State:
         """The blocks directly in `root`: those with no other block between."""
 
         def direct() -> list[BlockRealize]:
-            inside = descend(root, lambda s: () if type(s) is BlockRealize else statements_below(s))
-            return [s for s in inside if type(s) is BlockRealize]
+            return [s for s in statements_in(root, (BlockRealize,)) if type(s) is BlockRealize]
 
         realizes: list[BlockRealize] = self.remember("child_realizes", root, direct)
         return realizes
 
     def realize(self, block: Block) -> BlockRealize:
         """The statement that runs `block`."""
-        above = self._parent(block)
+        above = self.parent(block)
         if type(above) is not BlockRealize:
             refuse(f"block {block.name_hint} is not run by a realize", block)
         return above
 
     def scope(self, stmt: Stmt) -> Block:
         """The nearest block around `stmt`."""
-        path = self.path(stmt).scope
-        if path is None:
+        around = self.blocks_around(stmt)
+        if not around:
             refuse("the root block has no block around it", stmt)
-        assert isinstance(path.stmt, Block)
-        return path.stmt
+        return around[0]
+
+    def blocks_around(self, stmt: Stmt) -> list[Block]:
+        """The blocks around `stmt`, from the inside out."""
+        return [s for s in self.around(stmt)[1:] if isinstance(s, Block)]
 
     def root(self) -> Block:
         """The outermost block."""
@@ -269,7 +253,7 @@ class State:
             entry = self._above.get(id(s))
         return out[::-1]
 
-    def _parent(self, stmt: Stmt) -> Stmt | None:
+    def parent(self, stmt: Stmt) -> Stmt | None:
         """The statement around `stmt`; None around the outermost. Raises as `path` does."""
         entry = self._above.get(id(stmt))
         if entry is not None:
@@ -286,7 +270,7 @@ class State:
 
         moved  the blocks inside that were rebuilt, as (before, after)
         """
-        above = self._parent(old)
+        above = self.parent(old)
         if new is old:
             return self
         state = State(self.fn, self)
@@ -300,8 +284,7 @@ class State:
             pairs.append((old, new))
         child, replaced = old, new
         while above is not None:
-            s, above = above, self._parent(above)
-            state._above.pop(id(s), None)
+            s, (_, above) = above, state._above.pop(id(above), (above, None))
             if replaced is None and type(s) is not SeqStmt:
                 if type(s) is Block:
                     refuse(f"block {s.name_hint} would be left without a body", s)
@@ -310,14 +293,16 @@ class State:
                 child = s
                 continue
             rebuilt = _with_child(s, child, replaced)
-            state._note(rebuilt)
+            if type(s) is BlockRealize and replaced is not None:
+                state._above[id(replaced)] = (replaced, rebuilt)
+            else:
+                state._note(rebuilt)
             if type(s) is Block:
                 assert type(rebuilt) is Block
                 pairs.append((s, rebuilt))
             child, replaced = s, rebuilt
         assert replaced is not None
         state.fn, state.moved = self.fn.replace(body=replaced), self._moves(pairs)
-        state._paths = {id(replaced): Path(replaced, None)}
         return state
 
     def _moves(self, pairs: Iterable[tuple[Block, Block]]) -> dict[int, tuple[Block, Block]]:
@@ -352,13 +337,18 @@ def _with_child(s: Stmt, child: Stmt, new: Stmt | None) -> Stmt:
         return seq(*[new if c is child else c for c in s.seq])
     assert new is not None
     if type(s) is For:
-        return s.replace(body=new)
+        own = s.thread_binding, s.annotations, s.span
+        return For(s.loop_var, s.min, s.extent, s.kind, new, *own)
     if type(s) is BlockRealize:
         assert type(new) is Block
-        return s.replace(block=new)
+        return BlockRealize(s.iter_values, s.predicate, new, s.span)
     if type(s) is Block:
         return s.replace(body=new) if s.body is child else s.replace(init=new)
-    return s._map_children_(lambda c: new if c is child else c)
+    return _with_all(s, {id(child): new})
+
+
+def _with_all(s: Stmt, new: Mapping[int, Stmt]) -> Stmt:
+    return s._map_children_(lambda c: new.get(id(c), c))
 
 
 def rebuilt(
@@ -374,7 +364,7 @@ def rebuilt(
             if any(a is not b for a, b in zip(parts, s.seq)):
                 new = seq(*parts)
         elif any(done[id(c)] is not c for c in statements_below(s)):
-            new = s._map_children_(lambda c: done.get(id(c), c))
+            new = _with_all(s, done)
         changed = change(new)
         if changed is not None:
             new = changed
@@ -434,14 +424,15 @@ def rebuilt_outside_blocks(
 ) -> Stmt:
     """As `rebuilt`, but of blocks only what `block` says becomes of them: they are not entered."""
     done: dict[int, Stmt] = {}
-    for s in post_order(root, lambda s: () if type(s) is Block else statements_below(s)):
+    for s in reversed(statements_in(root, (Block,))):
         if type(s) is Block:
             done[id(s)] = block(s)
         else:
             new = s
             for c in statements_below(s):
                 if done[id(c)] is not c:
-                    new = s._map_children_(lambda c: done.get(id(c), c))
+                    one = type(s) in (For, BlockRealize)
+                    new = _with_child(s, c, done[id(c)]) if one else _with_all(s, done)
                     break
             changed = change(new)
             done[id(s)] = new if changed is None else changed
@@ -501,11 +492,6 @@ def _each_once(fn: PrimFunc) -> PrimFunc:
     return fn if body is fn.body else fn.replace(body=body)
 
 
-def _with_children(s: Stmt, old: Sequence[Stmt], new_children: Sequence[Stmt]) -> Stmt:
-    new = {id(a): b for a, b in zip(old, new_children)}
-    return s._map_children_(lambda c: new.get(id(c), c))
-
-
 def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
     """As `rebuilt`, but a shared statement is treated once for each place."""
     results: list[Stmt] = []
@@ -518,38 +504,24 @@ def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
             parts = results[len(results) - len(below) :]
             del results[len(results) - len(below) :]
             if any(a is not b for a, b in zip(parts, below)):
-                if type(s) is SeqStmt:
-                    new = seq(*parts)
-                else:
-                    new = _with_children(s, below, parts)
+                pairs = zip(map(id, below), parts)
+                new = seq(*parts) if type(s) is SeqStmt else _with_all(s, dict(pairs))
         changed = change(new)
         results.append(new if changed is None else changed)
     return results[0]
 
 
-def free_variables(e: Any) -> set[Var]:
+# Of the same few expressions primitives ask again and again.
+@functools.lru_cache(1024)
+def free_variables(e: Any) -> frozenset[Var]:
     """The variables in an expression."""
-    if type(e) is IntImm:
-        return set()
-    if isinstance(e, Var):
-        return {e}
-    # `nodes_of(e, Var)`, but what most expressions are made of is not entered.
-    seen: set[int] = set()
-    found: set[Var] = set()
-    reached = [e]
-    for n in reached:  # which grows meanwhile
-        for child in n._children_():
-            if isinstance(child, Var):
-                found.add(child)
-            elif type(child) is not IntImm and (key := id(child)) not in seen:
-                seen.add(key)
-                reached.append(child)
-    return found
+    return frozenset([n for n in walk(e) if isinstance(n, Var)])
 
 
-def loads_of(e: Node) -> list[BufferLoad]:
+@functools.lru_cache(1024)
+def loads_of(e: Node) -> tuple[BufferLoad, ...]:
     """The loads in an expression."""
-    return [n for n in walk(e) if isinstance(n, BufferLoad)] if e._children_() else []
+    return tuple([n for n in walk(e) if isinstance(n, BufferLoad)])
 
 
 def addends(e: PrimExpr) -> list[PrimExpr]:

@@ -50,14 +50,14 @@ class Instruction:
         """The arguments that may be random variables, those of lists one by one."""
         inputs: list[Any] = []
         for name, value in self.args.items():
-            if self.kind.kind(name).is_input:
+            if self.kind.kinds[name].is_input:
                 inputs += value if isinstance(value, (list, tuple)) else [value]
         return inputs
 
     @property
     def attrs(self) -> dict[str, Any]:
         """The other arguments by name."""
-        return {k: v for k, v in self.args.items() if not self.kind.kind(k).is_input}
+        return {k: v for k, v in self.args.items() if not self.kind.kinds[k].is_input}
 
     def repeat(self, sch: Any, values: dict[int, Any], decision: Any) -> None:
         """Apply it to another schedule. `values` are random variables there, by the identity of
@@ -78,7 +78,7 @@ class Instruction:
         positional: list[str] = []
         named: list[str] = []
         for name, v in self.args.items():
-            encoded = self.kind.kind(name).encode(names, v)
+            encoded = self.kind.kinds[name].encode(names, v)
             if self.kind.signature.parameters[name].kind.name == "VAR_POSITIONAL":
                 positional += [_python(e, w) for e, w in zip(encoded, v)]
             else:
@@ -349,7 +349,7 @@ class Trace:
         names = _Names()
         rows: list[Any] = []
         for inst in source.insts:
-            args = {k: inst.kind.kind(k).encode(names, v) for k, v in inst.args.items()}
+            args = {k: inst.kind.kinds[k].encode(names, v) for k, v in inst.args.items()}
             rows.append([inst.name, args, [names.define(o) for o in inst.outputs]])
         return [rows, [[k, d] for k, d in sorted(source._decisions.items())]]
 
@@ -362,7 +362,7 @@ class Trace:
         names = _Names(sch.get_size)
         for position, (kind, args, outputs) in enumerate(rows):
             try:
-                arguments = {k: kind.kind(k).decode(names, v) for k, v in args.items()}
+                arguments = {k: kind.kinds[k].decode(names, v) for k, v in args.items()}
             except TIRError as error:
                 raise ScheduleError(f"{kind.method} of the trace: {error}") from error
             if kind.random:

@@ -88,7 +88,7 @@ def _child(stmt: Stmt) -> _Child:
 
 def _may_run_alone(stmt: Stmt, result: Buffer) -> bool:
     """Whether a nest only stores, in a buffer whose size is known."""
-    nodes = list(walk(stmt))
+    nodes = walk(stmt)
     inside = any(isinstance(n, Block) and n.alloc_buffers for n in nodes)
     known = all(isinstance(e, IntImm) for e in result.shape)
     return known and not inside and not any(isinstance(n, Evaluate) for n in nodes)

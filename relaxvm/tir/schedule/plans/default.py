@@ -24,7 +24,7 @@ from ....base import (
     declined,
     in_function,
 )
-from ....ir import IRModule, PassContext, descend
+from ....ir import IRModule, PassContext
 from ....ir.transform import module_pass, prim_func_pass
 from ...stmt import (
     FORMULA,
@@ -33,7 +33,7 @@ from ...stmt import (
     For,
     ForKind,
     PrimFunc,
-    statements_below,
+    statements_in,
 )
 from ...transform import with_index_dtype
 from ..schedule import Schedule
@@ -114,7 +114,7 @@ def is_scheduled(fn: PrimFunc) -> bool:
     if fn.get_attr(SCHEDULED, False):
         return True
     blocks = 0
-    for n in descend(fn.body, statements_below):
+    for n in statements_in(fn.body):
         if isinstance(n, For) and (n.kind != ForKind.SERIAL or n.annotations):
             return True
         if isinstance(n, Block):

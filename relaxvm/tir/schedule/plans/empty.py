@@ -15,8 +15,18 @@ from __future__ import annotations
 from typing import Any
 
 from ....arith import Analyzer, conjuncts
-from ....ir import LE, IntImm, Or, PrimExpr, Var, const, descend, is_const, substitute, walk
-from ...stmt import Block, BlockRealize, BufferStore, For, PrimFunc, SeqStmt, Stmt, statements_below
+from ....ir import LE, IntImm, Or, PrimExpr, Var, const, descend, is_const, substitute
+from ...stmt import (
+    Block,
+    BlockRealize,
+    BufferStore,
+    For,
+    PrimFunc,
+    SeqStmt,
+    Stmt,
+    statements_below,
+    statements_in,
+)
 from ...transform.rewriter import constant
 from ..model.state import free_variables
 from .queries import reduces
@@ -29,7 +39,7 @@ def without_empty(fn: PrimFunc) -> tuple[PrimFunc, frozenset[Var]] | None:
     root = fn.body.block if isinstance(fn.body, BlockRealize) else None
     if root is None or not isinstance(root.body, SeqStmt):
         return None
-    sums = [n for n in walk(root.body) if isinstance(n, Block) and n.init is not None]
+    sums = [s for s in statements_in(root.body) if isinstance(s, Block) and s.init is not None]
     kept: list[Stmt] = []
     symbols: set[Var] = set()
     for nest in root.body.seq:

@@ -101,12 +101,8 @@ def _placed(
     written  whether all of the box, and nothing else, has been written: then it is in bounds
     """
     spans = _spans(state, source, box)
-    around: list[For] = []
-    for p in state.path(place):
-        if p.stmt is scope:
-            break
-        if isinstance(p.stmt, For):
-            around.append(p.stmt)
+    around = loops_between(state, place, scope)
+    around += [place] if isinstance(place, For) else []
     sizes = list(source.shape)
     if around:
         block = copy_block(block_name, source, target, [None] * len(sizes), sizes)
@@ -115,7 +111,7 @@ def _placed(
             for a, s in zip(block.iter_vars, spans)
             if s is not None
         }
-        nest, _, _ = new_realize(state, block, wanted, around[::-1], True)
+        nest, _, _ = new_realize(state, block, wanted, around, True)
         return nest, block
     lows: list[Any] = []
     extents: list[Any] = []
@@ -221,7 +217,7 @@ def cache_read(
     if writers:
         anchor = anchor_of[0]
         moved = [r.block for r in readers]
-        if any(state.path(r).within(anchor) for r in readers):
+        if any(anchor in state.around(r) for r in readers):
             refuse(
                 f"block {writers[0].block.name_hint} and its readers are in one statement", block
             )
@@ -258,19 +254,18 @@ def _after_writer(
     if near:
         # What is read outside is complete anyway: stay close to the first reader.
         places = [common_place(state, [writer, r], scope) for r in readers]
-        common = max(places, key=lambda p: p.depth)
+        place = max(places, key=lambda s: len(state.around(s)))
     else:
-        common = common_place(state, [writer, *readers], scope)
-    place: Stmt = common.stmt
-    for p in state.path(writer):
-        if p.stmt is scope:
+        place = common_place(state, [writer, *readers], scope)
+    for s in state.around(writer):
+        if s is scope:
             break
-        if isinstance(p.stmt, For) and state.path(place).within(p.stmt):
-            uses = loop_uses(writer, p.stmt.loop_var)
+        if isinstance(s, For) and s in state.around(place):
+            uses = loop_uses(writer, s.loop_var)
             if uses & {"reduce"}:
                 refuse(
                     f"block {writer.block.name_hint} is still reducing {buffer.name} over loop "
-                    f"{p.stmt.loop_var.name} there",
+                    f"{s.loop_var.name} there",
                     writer.block,
                 )
     return top_child(state, writer, place), place
@@ -320,7 +315,7 @@ def cache_write(
     if readers:
         anchor, place = _after_writer(state, scope, realize, readers, rank, buffer, near=True)
     else:
-        place = scope.body if state.path(realize).within(scope.body) else scope
+        place = scope.body if scope.body in state.around(realize) else scope
         anchor = top_child(state, realize, place) if place is not realize else realize
         if place is scope.body and not isinstance(place, SeqStmt):
             anchor, place = scope.body, scope

@@ -112,7 +112,7 @@ def check_inputs_stay(state: State, block: Block, until: Block, moved: str) -> N
             check_final(state, state.realize(other), mine, theirs)
             continue
         before = order[id(other)] < order[id(until)]
-        if before or any(state.path(other).within(f) for f in again):
+        if before or any(f in state.around(other) for f in again):
             refuse(
                 f"block {name} cannot be {moved}: block {other.name_hint} writes {data}, which it "
                 f"reads, before block {there} runs" + ("" if before else " again"),
@@ -397,7 +397,7 @@ def check_moves_up(state: State, block: Block, producer: Block) -> None:
         if state.child_realizes(other) or other is block or other is producer:
             continue
         shares = any(
-            state.path(other).within(f)
+            f in state.around(other)
             for f in loops_left(state, state.realize(producer), state.realize(block))
         )
         between = order[id(producer)] < order[id(other)] < order[id(block)]

@@ -116,7 +116,7 @@ def annotate(state: State, block_or_loop: Any, ann_key: str, ann_val: Any) -> tu
                                        ...
     """
     target: Any = state.loop(block_or_loop) if isinstance(block_or_loop, Var) else block_or_loop
-    state.path(target)
+    state.check(target)
     annotated = target.replace(annotations=target.annotations.with_({ann_key: _value(ann_val)}))
     return state.replace(target, annotated), None
 

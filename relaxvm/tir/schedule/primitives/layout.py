@@ -477,8 +477,8 @@ def whole_nest(state: State, block: Block) -> Stmt:
         if f.body is not top:
             refuse(f"loop {f.loop_var.name} around block {block.name_hint} holds something else", f)
         top = f
-    parent = state.path(top).parent
-    if parent is not None and len(statements_below(parent.stmt)) == 1:
+    parent = state.parent(top)
+    if parent is not None and len(statements_below(parent)) == 1:
         check_no_bare_statements(state, top)
     if not predicate_is_domain(state, realize, state.loops_above(realize)):
         refuse(f"block {block.name_hint} runs under a condition", block)

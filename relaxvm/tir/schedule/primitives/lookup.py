@@ -30,16 +30,16 @@ def get_block(state: State, name: str, func_name: str | None = None) -> tuple[St
 @primitive(block=BLOCK, gives=list_of(LOOP))
 def get_loops(state: State, block: Block) -> tuple[State, tuple[Var, ...]]:
     """The loops around a block within the next block outside, outermost first."""
-    if state.path(block).scope is None:
+    if block is state.root():
         return state, ()
-    return state, tuple(f.loop_var for f in state.loops_above(state.realize(block)))
+    return state, tuple([f.loop_var for f in state.loops_above(state.realize(block))])
 
 
 @primitive(block_or_loop=BLOCK_OR_LOOP, gives=list_of(BLOCK))
 def get_child_blocks(state: State, block_or_loop: Any) -> tuple[State, tuple[Block, ...]]:
     """The blocks directly inside a block or loop, in program order."""
     target: Stmt = state.loop(block_or_loop) if isinstance(block_or_loop, Var) else block_or_loop
-    state.path(target)
+    state.check(target)
     root = target.body if isinstance(target, For) else target
     return state, tuple(r.block for r in state.child_realizes(root))
 

@@ -21,7 +21,6 @@ from ....ir import (
     binary,
     cast,
     const,
-    descend,
     is_const,
 )
 from ....ir.walk import holds
@@ -36,7 +35,7 @@ from ...stmt import (
     SeqStmt,
     Stmt,
     seq,
-    statements_below,
+    statements_in,
 )
 from ..model.boxes import mapper_of
 from ..model.dependence import check_reorder
@@ -195,8 +194,8 @@ def split(
     for var, extent in zip(new, extents):
         unit = is_const(extent, 1)
         digit: PrimExpr = const(0, loop.dtype) if unit and not preserve_unit_iters else var
-        value = binary_add(binary_mul(value, extent), digit)
-    body, moved = substitute_loops(f.body, {loop: binary_add(value, f.min)})
+        value = value * extent + digit
+    body, moved = substitute_loops(f.body, {loop: value + f.min})
     if rest:
         body = guarded(body, LT(value, f.extent))
     loop_nest = body
@@ -206,7 +205,7 @@ def split(
         loop_nest = For(var, zero, extent, ForKind.SERIAL, loop_nest, span=f.span)
         nest.append(loop_nest)
     if len(new) > 1:
-        around = [p.stmt for p in state.loop_path(loop) if type(p.stmt) is For]
+        around = [s for s in state.around(state.loop(loop)) if type(s) is For]
         tidy = _tidy(state, loop_nest, [*nest, *around[1:], *inner_loops(body)])
         loop_nest = tidy
     return state.replace(f, loop_nest, moved), tuple(new)
@@ -229,16 +228,7 @@ def _check_bounds_stay(f: For) -> None:
 
 def inner_loops(root: Stmt) -> list[For]:
     """The loops below `root`, blocks not entered."""
-    inside = descend(root, lambda s: () if type(s) is Block else statements_below(s))
-    return [s for s in inside if type(s) is For]
-
-
-def binary_add(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    return a + b
-
-
-def binary_mul(a: PrimExpr, b: PrimExpr) -> PrimExpr:
-    return a * b
+    return [s for s in statements_in(root, (Block,)) if type(s) is For]
 
 
 # -- fuse ------------------------------------------------------------------------------------------
@@ -252,7 +242,7 @@ def check_nest(state: State, loops: Sequence[For]) -> None:
             if outer is inner:
                 refuse(f"loop {inner.loop_var.name} is given twice", inner)
             reason = "it is not in it"
-            if state.path(inner).within(outer):
+            if outer in state.around(inner):
                 reason = "other statements or loops stand between them"
             refuse(f"{names} do not directly follow each other: {reason}", outer, inner)
     for k, f in enumerate(loops):
@@ -296,11 +286,11 @@ def fuse(state: State, *loops: Var, preserve_unit_iters: bool = True) -> tuple[S
             digit = digit % extent
         if unit and not preserve_unit_iters:
             digit = const(0, dtype)
-        values[f.loop_var] = cast(f.loop_var.dtype, binary_add(digit, cast(dtype, f.min)))
-        below = binary_mul(extent, below)
+        values[f.loop_var] = cast(f.loop_var.dtype, digit + cast(dtype, f.min))
+        below = extent * below
     body, moved = substitute_loops(nest[-1].body, values)
     fused = For(var, const(0, dtype), below, ForKind.SERIAL, body, span=nest[0].span)
-    around = [p.stmt for p in state.loop_path(loops[0]) if type(p.stmt) is For]
+    around = [s for s in state.around(state.loop(loops[0])) if type(s) is For]
     tidy = _tidy(state, fused, [fused, *around[1:], *inner_loops(body)])
     return state.replace(nest[0], tidy, moved), var
 
@@ -345,12 +335,11 @@ def reorder(state: State, *ordered_loops: Var) -> tuple[State, None]:
 
 def _chain(state: State, nest: Sequence[For]) -> list[For]:
     """All loops from the outermost of `nest` to the innermost. Raises if they are no chain."""
-    bottom = max(nest, key=lambda f: state.path(f).depth)
-    top = min(nest, key=lambda f: state.path(f).depth)
+    depth = {f: len(state.around(f)) for f in nest}
+    top, bottom = min(nest, key=depth.__getitem__), max(nest, key=depth.__getitem__)
     chain: list[For] = []
     wanted = {id(f) for f in nest}
-    for p in state.path(bottom):
-        s = p.stmt
+    for s in state.around(bottom):
         if type(s) is not For:
             what = "a block" if isinstance(s, (Block, BlockRealize)) else "other statements"
             missing = next(f for f in nest if not any(f is g for g in chain))
@@ -411,7 +400,7 @@ def add_unit_loop(state: State, block_or_loop: Any) -> tuple[State, Var]:
         inner = state.realize(block_or_loop)
         axes = block_or_loop.iter_vars
         dtype = axes[0].var.dtype if axes else INT32
-        if state.path(inner).parent is None:
+        if inner is state.fn.body:
             refuse("the root block is not in a loop", block_or_loop)
     var = Var("u", dtype)
     unit_loop = For(var, const(0, var.dtype), const(1, var.dtype), ForKind.SERIAL, inner)

@@ -80,16 +80,16 @@ def _chains(state: State, loops: tuple[Var, ...]) -> tuple[SeqStmt, list[list[Fo
     for v in loops:
         target = state.loop(v)
         chain: list[For] = []
-        for p in state.path(target):
-            if isinstance(p.stmt, For):
-                check_plain(p.stmt, "merged")
-                chain.append(p.stmt)
+        for s in state.around(target):
+            if isinstance(s, For):
+                check_plain(s, "merged")
+                chain.append(s)
                 continue
-            if not isinstance(p.stmt, SeqStmt):
+            if not isinstance(s, SeqStmt):
                 refuse(f"loop {v.name} does not stand in a sequence with the others", target)
-            if parent is not None and p.stmt is not parent:
+            if parent is not None and s is not parent:
                 refuse(f"loop {v.name} is in another sequence than the others", target)
-            parent = p.stmt
+            parent = s
             break
         chains.append(chain[::-1])
     assert parent is not None

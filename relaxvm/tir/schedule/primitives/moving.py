@@ -32,10 +32,11 @@ from ..model.dependence import (
     writes_afresh,
 )
 from ..model.facts import BlockKind, facts_of
+from ..model.places import top_child
 from ..model.primitive import BLOCK, LOOP_OR_PLACE, primitive
 from ..model.regions import allocated_in, only_plain_accesses
 from ..model.spans import new_realize, spans_for, union
-from ..model.state import Path, State, loads_of, refuse
+from ..model.state import State, loads_of, refuse
 from .inline import compute_inline, reverse_compute_inline
 
 
@@ -68,15 +69,7 @@ def _insert(
 
 def _child_of(state: State, f: For, realize: BlockRealize) -> Stmt:
     """The child of the loop's body that holds `realize`."""
-    path: Path = state.path(realize)
-    inner: Stmt = realize
-    for p in path:
-        if p.stmt is f.body and isinstance(f.body, SeqStmt):
-            return inner
-        if p.stmt is f:
-            return f.body
-        inner = p.stmt
-    return f.body
+    return top_child(state, realize, f.body if isinstance(f.body, SeqStmt) else f)
 
 
 class _Move(NamedTuple):
@@ -95,7 +88,7 @@ def _prepare(state: State, block: Block, loop: Var, what: str) -> _Move:
     scope = state.scope(realize)
     if state.scope(target) is not scope:
         refuse(f"loop {loop.name} and block {name} are in different blocks", target, block)
-    if state.path(realize).within(target):
+    if target in state.around(realize):
         refuse(f"block {name} is in loop {loop.name} already", target, block)
     facts = facts_of(state, block)
     # One that updates its elements in place may go to what feeds it, where it still runs once.
@@ -187,7 +180,7 @@ def _check_consumers(state: State, move: _Move) -> list[BlockRealize]:
             other = r.block.name_hint
             if rank[id(r)] < rank[id(move.realize)]:
                 refuse(f"block {other} uses {a.buffer.name} before block {name}", r.block, block)
-            if not state.path(r).within(move.target):
+            if move.target not in state.around(r):
                 refuse(
                     f"block {other}, which uses {a.buffer.name} of block {name}, is not in loop "
                     f"{move.target.loop_var.name}",
@@ -267,14 +260,14 @@ def _check_inputs(state: State, move: _Move) -> list[Stmt]:
                     move.block,
                 )
             for f in move.shared:
-                if loop_uses(r, f.loop_var) & {"reduce"} and state.path(r).within(f):
+                if loop_uses(r, f.loop_var) & {"reduce"} and f in state.around(r):
                     refuse(
                         f"block {r.block.name_hint} is still reducing {data.name} over loop "
                         f"{f.loop_var.name}",
                         r.block,
                     )
             check_final(state, r, move.realize, move.target)
-            if state.path(r).within(move.target):
+            if move.target in state.around(r):
                 after.append(_child_of(state, move.target, r))
     return after
 
@@ -322,7 +315,7 @@ def _without_loads(box: Box) -> Box:
 
 def places_for_compute_at(state: State, block: Block) -> list[Var]:
     """The loops to which `compute_at` can move the block, outermost first."""
-    if state.path(block).scope is None:
+    if block is state.root():
         return []
     scope = state.scope(state.realize(block))
     loops: list[Var] = []
@@ -416,7 +409,7 @@ def _check_producers(state: State, move: _Move) -> list[BlockRealize]:
     facts = facts_of(state, block)
     rank = _rank(state, move.scope)
     mine = rank[id(move.realize)]
-    inside = [r for r in state.child_realizes(move.scope) if state.path(r).within(move.target)]
+    inside = [r for r in state.child_realizes(move.scope) if move.target in state.around(r)]
     first = min((rank[id(r)] for r in inside), default=mine)
     if first > mine:
         refuse(f"loop {move.target.loop_var.name} comes after block {name}", move.target, block)
@@ -430,7 +423,7 @@ def _check_producers(state: State, move: _Move) -> list[BlockRealize]:
         touched = theirs.read_data() | theirs.write_data()
         other = r.block.name_hint
         clash = touched & facts.write_data()
-        within = state.path(r).within(move.target)
+        within = move.target in state.around(r)
         if clash and (within or rank[id(r)] < mine):
             refuse(
                 f"block {other} uses {next(iter(clash)).name}, which block {name} writes, before "
@@ -474,7 +467,7 @@ def _check_earlier(state: State, move: _Move, r: BlockRealize) -> None:
         (theirs.read_data() | theirs.write_data()) & mine.write_data()
     )
     for f in move.entered:
-        if hit and number_of(f.extent) != 1 and state.path(r).within(f):
+        if hit and number_of(f.extent) != 1 and f in state.around(r):
             refuse(
                 f"block {r.block.name_hint} in loop {f.loop_var.name} is not finished with "
                 f"{next(iter(hit)).name} there",

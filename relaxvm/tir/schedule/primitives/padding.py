@@ -45,6 +45,7 @@ from ...stmt import (
 )
 from ..model.bindings import loop_uses, runs_everywhere
 from ..model.boxes import Access
+from ..model.dependence import loops_between
 from ..model.facts import BlockKind, facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, LOOP, primitive
@@ -71,7 +72,7 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
     store = single_store(state, block, "taken apart")
     name, value = block.name_hint, store.value
     realize = state.realize(block)
-    if not state.path(realize).within(target):
+    if target not in state.around(realize):
         refuse(f"loop {loop.name} is not around block {name}", target, block)
     if isinstance(value, Call) and value.op is INTRINSICS["if_then_else"]:
         condition, inside, outside = value.args
@@ -89,15 +90,9 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
         facts = facts_of(state, r.block)
         if r is not realize and (facts.read_data() | facts.write_data()) & written:
             refuse(f"block {r.block.name_hint} uses the same elements in loop {loop.name}", r.block)
-    around: list[For] = []
-    for p in state.path(realize):
-        if isinstance(p.stmt, For):
-            around.append(p.stmt)
-        if p.stmt is target:
-            break
     filling = block.replace(body=store.replace(value=outside), name_hint=f"{name}_pad_const")
     fill_realize: Stmt = BlockRealize(realize.iter_values, realize.predicate, filling)
-    for f in around:
+    for f in (*reversed(loops_between(state, realize, target)), target):
         kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
         fill_realize = For(f.loop_var, f.min, f.extent, kind, fill_realize)
     fill = fresh_copy(fill_realize)

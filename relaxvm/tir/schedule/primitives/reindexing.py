@@ -117,7 +117,7 @@ def _check_alone(state: State, block: Block, buffer: Buffer, write: bool) -> Non
     anchor = nest_of(state, block)
     readers, writers = users_of(state, buffer.data)
     for other in (*writers, *(readers if write else ())):
-        if other is not block and state.path(other).within(anchor):
+        if other is not block and anchor in state.around(other):
             refuse(f"block {other.name_hint} in the same loops uses {buffer.name}", other)
     for other in writers:
         if write and other is not block:

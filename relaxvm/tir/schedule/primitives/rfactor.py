@@ -44,12 +44,8 @@ def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:
             target,
         )
     loops: list[For] = []
-    for p in state.path(inner):
-        if p.stmt is inner:
-            continue
-        if not isinstance(p.stmt, For):
-            break
-        loops.append(p.stmt)
+    while isinstance(around := state.parent(loops[-1] if loops else inner), For):
+        loops.append(around)
     return inner, loops[::-1]
 
 

@@ -64,7 +64,7 @@ def rolling_buffer(state: State, block: Block, write_buffer_index: int) -> tuple
     readers = _readers(state, block, buffer)
     realize = state.realize(block)
     loops = state.loops_above(realize)
-    shared = [f for f in loops if all(state.path(r).within(f) for r in readers)]
+    shared = [f for f in loops if all(f in state.around(r) for r in readers)]
     windows = _windows(state, realize, buffer, shared, loops[len(shared) :])
     if not windows:
         refuse(
@@ -166,7 +166,7 @@ def _check_steady(state: State, block: Block, loop: For, seen: set[Var]) -> None
         steady: list[Block] = []
         for data in facts_of(state, reader).read_data() - seen:
             seen.add(data)
-            written = [w for w in users_of(state, data)[1] if state.path(w).within(loop)]
+            written = [w for w in users_of(state, data)[1] if loop in state.around(w)]
             if written:
                 realizes = state.child_realizes(loop.body)
                 check_self_contained(state, realizes, loop.body, [loop], data)
@@ -190,7 +190,7 @@ def _check_within(
 ) -> None:
     """Refuse unless the block reads nothing outside of the window."""
     realize = state.realize(reader)
-    around = [f for f in state.loops_above(realize) if not state.path(innermost).within(f)]
+    around = [f for f in state.loops_above(realize) if f not in state.around(innermost)]
     proves = state.analyzer.can_prove
     for access in facts_of(state, reader).reads:
         if access.buffer is not buffer:

@@ -165,7 +165,7 @@ def _joined(
     for r in realizes:
         if state.scope(r) is not scope:
             refuse(f"block {r.block.name_hint} is in another block than the others", r.block)
-    place = common_place(state, realizes, scope).stmt
+    place = common_place(state, realizes, scope)
     parts = [top_child(state, r, place) for r in realizes]
     parent = place.body if isinstance(place, Block) else place
     children = list(parent.seq) if isinstance(parent, SeqStmt) else [parent]
