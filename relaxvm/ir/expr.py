@@ -816,7 +816,8 @@ class Ramp(PrimExpr):
 
     @staticmethod
     def _normalise_(base: Any, stride: Any, lanes: Any) -> tuple[PrimExpr, PrimExpr, int]:
-        if not (isinstance(stride, PrimExpr) and getattr(base, "dtype", None) is stride.dtype):
+        both = isinstance(base, PrimExpr) and isinstance(stride, PrimExpr)
+        if not (both and base.dtype is stride.dtype):
             base, stride = match(base, stride)
         lanes = int(lanes)
         if base.dtype.lanes != 1 or not base.dtype.is_int:

@@ -608,7 +608,8 @@ class For(Stmt):
         if not isinstance(loop_var, Var) or not loop_var.dtype.is_int:
             raise TIRError(f"For: the loop variable is an integer Var, got {loop_var!r}")
         dtype = loop_var.dtype
-        if getattr(min, "dtype", None) is not dtype or getattr(extent, "dtype", None) is not dtype:
+        both = isinstance(min, PrimExpr) and isinstance(extent, PrimExpr)
+        if not (both and min.dtype is dtype is extent.dtype):
             min, extent = cast(dtype, min), cast(dtype, extent)
         if not isinstance(body, Stmt):
             raise TIRError(f"For: the body is a statement, got {type(body).__name__}")
@@ -966,7 +967,7 @@ class BlockRealize(Stmt):
             )
         pairs = [(iv.var.dtype, v) for iv, v in zip(block.iter_vars, iter_values)]
         for dtype, v in pairs:
-            if getattr(v, "dtype", None) is not dtype:
+            if not isinstance(v, PrimExpr) or v.dtype is not dtype:
                 iter_values = tuple(cast(dtype, v) for dtype, v in pairs)
                 break
         return iter_values, as_condition(predicate), block, span
