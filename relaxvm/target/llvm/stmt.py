@@ -149,7 +149,7 @@ class KernelEmitter(ExprEmitter):
         self._read_only: set[Var] = set()
         self.extents: dict[Var, PrimExpr] = {}
         self._statement: Stmt = fn.body
-        self._analyzer = Analyzer()
+        self._analyzer = Analyzer(wrap=True)
         self._conditions: dict[tuple[PrimExpr, ...], bool | None] = {}
         self._reassociates = bool(fn.get_attr(REASSOCIATE, False))
 
