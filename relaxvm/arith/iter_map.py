@@ -98,13 +98,7 @@ class IterMapper(Numbers):
     def __init__(
         self, iters: Mapping[Var, tuple[Any, Any]], analyzer: Analyzer | None = None
     ) -> None:
-        self.iters = {
-            v: (
-                m.value if isinstance(m, IntImm) else number_of(m),
-                e.value if isinstance(e, IntImm) else number_of(e),
-            )
-            for v, (m, e) in iters.items()
-        }
+        self.iters = {v: (number_of(m), number_of(e)) for v, (m, e) in iters.items()}
         super().__init__(analyzer)
         self._marks: dict[Any, IterMark] = {}
         self._memo: dict[int, tuple[PrimExpr, IterSumExpr | None]] = {}

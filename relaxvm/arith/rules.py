@@ -7,7 +7,6 @@ expression, or None for no change.
 from __future__ import annotations
 
 from collections.abc import Callable
-from itertools import islice
 from math import gcd
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +43,8 @@ from ..ir import (
     Sub,
     Var,
     cast,
-    children,
     const,
-    descend,
+    first_nodes,
     fold_int,
     substitute,
     wrap_int,
@@ -580,7 +578,7 @@ def _rule_select(self: Analyzer, e: Select) -> PrimExpr | None:
     return None if branches is None else self.canonical_simplify(Select(e.condition, *branches))
 
 
-def _branches(self: Analyzer, condition: PrimExpr, *branches: Any) -> Any:
+def _branches(self: Analyzer, condition: PrimExpr, *branches: PrimExpr) -> Any:
     """The branches of a choice, each simplified under its condition; None for no change. Only
     where TVM's assumptions hold: passes ask about conditions themselves.
     """
@@ -588,10 +586,7 @@ def _branches(self: Analyzer, condition: PrimExpr, *branches: Any) -> Any:
         return None
     if not any(b._children_() for b in branches):
         return None
-    if (
-        sum(1 for b in branches for _ in islice(descend(b, children, once=id), _MAX_BRANCH))
-        >= _MAX_BRANCH
-    ):
+    if sum(len(first_nodes(b, _MAX_BRANCH)) for b in branches) >= _MAX_BRANCH:
         return None
     simplified = []
     for branch, holds in zip(branches, (condition, Not(condition))):

@@ -116,6 +116,7 @@ from .walk import Substitution as Substitution
 from .walk import derived_from as derived_from
 from .walk import descend as descend
 from .walk import enter_leave as enter_leave
+from .walk import first_nodes as first_nodes
 from .walk import nodes_of as nodes_of
 from .walk import post_order as post_order
 from .walk import substitute as substitute

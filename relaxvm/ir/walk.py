@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..base import RelaxvmError
-from .node import Node
+from .node import Node, children
 
 N = TypeVar("N", bound=Node)
 C = TypeVar("C", bound=type)
@@ -35,6 +36,11 @@ def walk(
                 if not without or not isinstance(child, without):
                     stack.append(child)
     return reached
+
+
+def first_nodes(root: Any, most: int) -> list[Node]:
+    """Some of the nodes reachable from `root`, each once: all, if they are no more than `most`."""
+    return list(itertools.islice(descend(root, children, once=id), most))
 
 
 def nodes_of(root: Node, kind: type[N]) -> set[N]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...arith import Analyzer
@@ -38,7 +37,6 @@ from ...ir import (
     Min,
     Mod,
     Mul,
-    Node,
     Not,
     Or,
     PrimExpr,
@@ -49,8 +47,7 @@ from ...ir import (
     StringImm,
     Sub,
     Var,
-    children,
-    descend,
+    first_nodes,
     post_order,
     structural_equal,
     wrap_int,
@@ -492,16 +489,12 @@ def _select(g: ExprEmitter, node: Select) -> Steps:
     return code
 
 
-def _few_of(e: Node) -> Iterator[Node]:
-    return islice(descend(e, children, once=id), _FEW)
-
-
 def _both_are_cheap(node: Select) -> bool:
     """Whether both values may be computed: few steps over what the condition reads, too."""
     if node.dtype not in ("float32", "float64"):
         return False
-    reads = [n for n in _few_of(node.condition) if isinstance(n, BufferLoad)]
-    sides = [n for side in (node.true_value, node.false_value) for n in _few_of(side)]
+    reads = [n for n in first_nodes(node.condition, _FEW) if isinstance(n, BufferLoad)]
+    sides = [n for side in (node.true_value, node.false_value) for n in first_nodes(side, _FEW)]
     return len(sides) < _FEW and all(
         any(structural_equal(n, r) for r in reads)
         if isinstance(n, BufferLoad)

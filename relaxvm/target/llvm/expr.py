@@ -447,7 +447,7 @@ class ExprEmitter(Values):
         return gathered
 
     def _strided(self, node: BufferLoad, pointer: Value, kind: str, first: Value) -> Value:
-        """Every few elements from `index` on: picked out of runs that cover them. The last run ends
+        """Every few elements from `first` on: picked out of runs that cover them. The last run ends
         where the last element does, so that nothing behind it is read.
         """
         ramp: Any = node.indices[0]

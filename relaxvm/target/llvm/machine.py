@@ -43,8 +43,8 @@ _VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
 # long that it does not matter.
 _DIVISION, _MANY_DIVISIONS = re.compile(r" = [su](?:div|rem) "), 8
 _FEW_ITERATIONS, _SOME_LINES = re.compile(r"icmp ne i64 \S+ [4-8]\n.*\Z"), range(64, 512)
-# No passes at all.
 _DEFAULT_OPT_LEVEL = 2
+# No passes at all.
 _PLAIN = Recipe(0, False, False, 0)
 
 

@@ -30,18 +30,16 @@ def support_at_hand(target: Target) -> None:
     """
     if target.kind_name != "llvm" or not has_worker():
         return
-    machine = machine_of(target)
 
-    def prepare_support() -> None:
-        # What fails here fails again where it is needed.
+    # What fails here fails again where it is needed.
+    def prepare_support(machine: Machine) -> None:
         with contextlib.suppress(RelaxvmError):
             compile_support(machine)
 
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(RelaxvmError, RuntimeError):
         # There may be too many threads, or no more as Python is ending.
-        threading.Thread(
-            target=copy_context().run, args=(prepare_support,), daemon=True
-        ).start()  # fmt: skip
+        given = prepare_support, machine_of(target)
+        threading.Thread(target=copy_context().run, args=given, daemon=True).start()
 
 
 def compile_support(machine: Machine) -> bytes:
