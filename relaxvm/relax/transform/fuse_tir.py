@@ -22,8 +22,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base import NameSupply, Span, declined
-from ...ir import BaseFunc, GlobalVar, IRModule, PassContext, structural_digest, walk
+from ...ir import BaseFunc, GlobalVar, IRModule, PassContext, walk
 from ...ir.transform import module_pass
+from ..alike import Alike
 from ..derive import substitute_struct_info
 from ..expr import (
     Binding,
@@ -87,11 +88,16 @@ def _with_kernels(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> IRModule
     exported = {n for n in kernels if mod[n].get_attr("global_symbol") is not None}
     functions: dict[GlobalVar, BaseFunc] = {}
     callees: dict[str, GlobalVar] = {}
-    by_digest: dict[bytes, GlobalVar] = {}
+    alike: Alike[GlobalVar] = Alike()
     for name, kernel in kernels.items():
         if kernel.function is not None:
             gv = GlobalVar(names.fresh(name) if name in exported else name)
-            gv = callees[name] = by_digest.setdefault(structural_digest(kernel.function), gv)
+            for known in alike.of(kernel.function):
+                gv = known
+                break
+            else:
+                alike.put(kernel.function, gv)
+            callees[name] = gv
             functions[gv] = kernel.function
     rewriter = _Callers(kernels, callees)
     for gv, fn in mod.items():
