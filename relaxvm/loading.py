@@ -66,10 +66,11 @@ def load(
 
     def build() -> tuple[Executable, Any, list[str]]:
         model = onnx.model.Model(source)
-        held = [onnx.from_onnx(model, shape_dict, constants=constants)]
-        mapped, outputs = model.mapped, [o.name for o in model.proto.graph.output]
-        del model
-        return pipeline.build_held(held, target, **options), mapped, outputs
+        with pipeline.worker_at_hand([node.op_type for node in model.proto.graph.node]):
+            held = [onnx.from_onnx(model, shape_dict, constants=constants)]
+            mapped, outputs = model.mapped, [o.name for o in model.proto.graph.output]
+            del model
+            return pipeline.build_held(held, target, **options), mapped, outputs
 
     plain = isinstance(source, (str, PathLike)) and options.keys() <= {"exec_mode", "donate"}
     # The compiler is loaded inside, too: a tenth of the time of that is the collector's.
