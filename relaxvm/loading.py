@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from . import runtime
 from .base import Deferred, LoadError, collecting_seldom
 from .runtime import Executable, fileformat, reader, rows_replaced
 from .runtime import load as load_executable
@@ -65,7 +66,10 @@ def load(
         return load_executable(source, trust, mmap and not isinstance(source, _BYTES))
 
     def build() -> tuple[Executable, Any, list[str]]:
-        model = onnx.model.Model(source)
+        # It is read while the compiler is loaded.
+        file = runtime.OnnxFile(source) if isinstance(source, (str, PathLike)) else source
+        model = onnx.model.Model(file)
+        del file
         with pipeline.worker_at_hand([node.op_type for node in model.proto.graph.node]):
             held = [onnx.from_onnx(model, shape_dict, constants=constants)]
             mapped, outputs = model.mapped, [o.name for o in model.proto.graph.output]
