@@ -21,15 +21,19 @@ from ...tir.schedule import builtins_replaced
 from .net import Worker, has_python, idle_core
 from .units import CompiledUnit
 
-# It sees the modules that this process sees, and none of the folder it is started in.
-_START = "import sys; sys.path[:] = sys.argv[1:]; from {0}.workers import serve; serve()"
+# It sees the modules that this process sees, and none of the folder it is started in. It multiplies
+# nothing: the threads that numpy would start for that turn round for a twentieth of a second.
+_START = (
+    "import os, sys; sys.path[:] = sys.argv[1:]; os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
+    "from {0}.workers import serve; serve()"
+)
 # Modules of so many calls have kernels for one, mostly.
 _MANY_CALLS = 48
 
 
 def start_worker() -> Worker:
     """One that serves units. Raises OSError if it cannot be started."""
-    return Worker("-c", _START.format(__package__))
+    return Worker("-S", "-c", _START.format(__package__))
 
 
 class AtHand:
