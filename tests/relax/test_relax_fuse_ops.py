@@ -7,7 +7,7 @@ import pytest
 from pass_cases import becomes, model, parse, same_results, stays
 
 from relaxvm import relax, te
-from relaxvm.ir import PassContext, walk
+from relaxvm.ir import GlobalVar, PassContext, walk
 from relaxvm.relax import op, transform
 from relaxvm.relax.analysis import assert_well_formed
 from relaxvm.tir import Block, PrimFunc
@@ -463,3 +463,35 @@ def test_random_siblings_are_what_they_were(seed):
     mod = model(build, shape, shape, dtype="float32")
     args = [np.random.default_rng(k).uniform(0, 0.1, shape).astype("float32") for k in range(2)]
     same_results(mod, kernels(mod)[0], *args)
+
+
+def test_groups_of_the_same_calls_are_one_function_and_others_are_not():
+    """Whatever they are called with: one value twice is another function, and so is what returns
+    more.
+    """
+    b, x = relax.BlockBuilder(), relax.Var("x", relax.TensorStructInfo((4, 4), "float32"))
+
+    def apart(value):
+        return b.emit(op.cumsum(value, 0))
+
+    with b.function("main", [x]):
+        with b.dataflow():
+            y = x
+            for k in range(3):
+                weight = relax.const(np.full((4, 4), k, "float32"))
+                y = apart(b.emit(op.exp(b.emit(op.add(y, weight)))))
+            y = apart(b.emit(op.exp(b.emit(op.add(weight, y)))))
+            y = apart(b.emit(op.exp(b.emit(op.add(y, y)))))
+            total = b.emit(op.add(y, weight))
+            y, z = (b.emit_output(apart(v)) for v in (b.emit(op.exp(total)), total))
+        b.emit_func_output(relax.Tuple([y, z]))
+    legal = transform.LegalizeOps()(b.get())
+    mod = transform.FuseOps()(legal)
+    called = [
+        (n.op.name_hint, len(n.args))
+        for n in walk(mod["main"])
+        if isinstance(n, relax.Call) and isinstance(n.op, GlobalVar)
+    ]
+    assert called == [*[("fused_add_exp", 2)] * 4, ("fused_add_exp1", 1), ("fused_add_exp2", 2)]
+    x = np.random.default_rng(0).standard_normal((4, 4)).astype("float32")
+    same_results(legal, mod, x)

@@ -7,10 +7,10 @@ gv = R.nn.relu(lv)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...base import NameSupply, Span
-from ...ir import GlobalVar, IRModule, Substitution, walk
+from ...ir import GlobalVar, IRModule, Substitution, value_key, walk
 from ...ir import Var as PrimVar
 from ..alike import Alike
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
@@ -31,6 +31,7 @@ from ..expr import (
 )
 from ..flow import leaves, map_leaves
 from ..struct_info import Expr, ShapeExpr, ShapeStructInfo, TupleStructInfo
+from .value_keys import ValueKeys
 
 
 class Outliner:
@@ -40,6 +41,7 @@ class Outliner:
         self.mod = mod.clone()
         self._names = NameSupply(lambda: [gv.name_hint for gv in mod])
         self._known: Alike[GlobalVar] = Alike()
+        self._by_key: dict[Any, GlobalVar] = {}
 
     def call(
         self,
@@ -57,10 +59,16 @@ class Outliner:
         results           those of their variables that are read elsewhere
         name              a hint for the name of the function, which gets `attrs`
         constants_inside  whether constants stay in the function; else they are arguments
-        finish            given the function and its name: what to put into the module instead
+        finish            arguments the function and its name: what to put into the module instead
         """
-        inner, values = function_of(bindings, results, attrs, constants_inside)
-        gv = self._named(inner, name, finish)
+        arguments = _arguments(bindings, constants_inside)
+        key = _key(bindings, results, attrs, arguments)
+        # Most groups are made of the same calls as another one.
+        gv = self._by_key.get(key)
+        if gv is None:
+            inner = _function(bindings, results, attrs, arguments)
+            gv = self._by_key[key] = self._named(inner, name, finish)
+        values = arguments.all()
         span = Span.merge(*(b.value.span for b in bindings if isinstance(b.value, Call)))
         if len(results) == 1:
             call = Call(gv, values, struct_info=results[0].struct_info, span=span)
@@ -86,18 +94,26 @@ class Outliner:
         return new
 
 
-def function_of(
-    bindings: Sequence[Binding],
-    results: Sequence[Var],
-    attrs: Mapping[str, Any],
-    constants_inside: bool | Callable[[Constant], bool] = False,
-    parameters: str | None = None,
-) -> tuple[Function, list[Expr]]:
-    """A function of `bindings` that gives `results`, and what it is to be called with. Symbols that
-    no argument shows come as a shape, the last argument.
+class _Arguments(NamedTuple):
+    """What a function of bindings is called with.
 
-    parameters  what their names begin with, before a number; else they are called as arguments are
+    values   variables from elsewhere, and constants that do not stay inside
+    symbols  those in the bindings
+    hidden   those that no value shows
     """
+
+    values: dict[Any, None]
+    symbols: dict[PrimVar, None]
+    hidden: tuple[PrimVar, ...]
+
+    def all(self) -> list[Expr]:
+        """In order; what is hidden comes as a shape, the last one."""
+        return [*self.values, *([ShapeExpr(self.hidden)] if self.hidden else ())]
+
+
+def _arguments(
+    bindings: Sequence[Binding], constants_inside: bool | Callable[[Constant], bool]
+) -> _Arguments:
     own = constants_inside if callable(constants_inside) else lambda _: constants_inside
     bound = {b.var for b in bindings}
     values: dict[Any, None] = {}
@@ -119,6 +135,64 @@ def function_of(
     for v in values:
         symbols.update(dict.fromkeys(tir_vars_in_struct_info(v.struct_info)))
         shown.update(definable_tir_vars_in_struct_info(v.struct_info))
+    return _Arguments(values, symbols, tuple(s for s in symbols if s not in shown))
+
+
+class _Numbered(ValueKeys):
+    """Keys in which arguments, and what is bound, are numbers."""
+
+    def __init__(self, numbers: Mapping[Any, int]) -> None:
+        super().__init__()
+        self.places = numbers
+
+    def _atom(self, value: Any) -> Any:
+        place = self.places.get(value) if isinstance(value, (Var, Constant)) else None
+        if place is None:
+            return super()._atom(value)
+        return "place", place, id(value.struct_info)
+
+
+def _key(
+    bindings: Sequence[Binding],
+    results: Sequence[Var],
+    attrs: Mapping[str, Any],
+    arguments: _Arguments,
+) -> Any:
+    """The same for groups of the same calls, on other values; while what they are made of is
+    alive. Of groups of other things: of this one alone.
+    """
+    places = {v: k for k, v in enumerate((*arguments.values, *(b.var for b in bindings)))}
+    keys = _Numbered(places)
+    calls = [keys.call(b.value) if type(b.value) is Call else id(b) for b in bindings]
+    named = sorted((k, value_key(v)) for k, v in attrs.items())
+    infos = [id(b.var.struct_info) for b in bindings]
+    return (*calls, *infos, len(arguments.values), *(places[v] for v in results), str(named))
+
+
+def function_of(
+    bindings: Sequence[Binding],
+    results: Sequence[Var],
+    attrs: Mapping[str, Any],
+    constants_inside: bool | Callable[[Constant], bool] = False,
+    parameters: str | None = None,
+) -> tuple[Function, list[Expr]]:
+    """A function of `bindings` that gives `results`, and what it is to be called with. Symbols that
+    no argument shows come as a shape, the last argument.
+
+    parameters  what their names begin with, before a number; else they are called as arguments are
+    """
+    arguments = _arguments(bindings, constants_inside)
+    return _function(bindings, results, attrs, arguments, parameters), arguments.all()
+
+
+def _function(
+    bindings: Sequence[Binding],
+    results: Sequence[Var],
+    attrs: Mapping[str, Any],
+    arguments: _Arguments,
+    parameters: str | None = None,
+) -> Function:
+    values, symbols, hidden = arguments
     mapping: dict[Any, Any] = {s: PrimVar(s.name, s.dtype) for s in symbols}
     symbols_inside = Substitution(mapping)
     names = NameSupply()
@@ -128,10 +202,7 @@ def function_of(
         name = name if parameters is None else f"{parameters}{len(params)}"
         mapping[v] = Var(names.fresh(name), symbols_inside(v.struct_info), v.span)
         params.append(mapping[v])
-    hidden = tuple(s for s in symbols if s not in shown)
-    args = list(values)
     if hidden:
-        args.append(ShapeExpr(hidden))
         params.append(Var("symbols", ShapeStructInfo(tuple(mapping[s] for s in hidden))))
     outside_vars = set(results)
     for b in bindings:
@@ -151,4 +222,4 @@ def function_of(
     outputs = [mapping[v] for v in results]
     result = outputs[0] if len(outputs) == 1 else Tuple(outputs)
     seq = SeqExpr((DataflowBlock(tuple(body)),), result)
-    return Function(params, seq, result.struct_info, attrs=dict(attrs)), args
+    return Function(params, seq, result.struct_info, attrs=dict(attrs))

@@ -24,7 +24,7 @@ from .units import CompiledUnit
 # It sees the modules that this process sees, and none of the folder it is started in. It multiplies
 # nothing: the threads that numpy would start for that turn round for a twentieth of a second.
 _START = (
-    "import os, sys; sys.path[:] = sys.argv[1:]; os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
+    "import os, sys; sys.path[:] = sys.argv[1:]; os.putenv('OPENBLAS_NUM_THREADS', '1'); "
     "from {0}.workers import serve; serve()"
 )
 # Modules of so many calls have kernels for one, mostly.
