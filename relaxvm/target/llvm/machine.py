@@ -17,9 +17,9 @@ from .net import compile_safely
 from .passes import Recipe
 from .probe import assembly_of_probes
 
-# About forty calls of kernels: beyond, code is made fast rather than well. That saves 35 ms, and
-# costs a run some 0.2 ns for each of them.
-_LARGE_GLUE = 1 << 16
+# About twenty calls of kernels: beyond, code is made fast rather than well. That saves 15 ms and
+# more, and costs a run some 0.2 ns for each of them.
+_LARGE_GLUE = 1 << 15
 # Of LLVM text. Kernels of operators have up to 10,000 lines. Up to the first of these numbers LLVM
 # does all it can, up to the second it makes no vectors, beyond it only makes code.
 _USUAL_LINES, _MOST_LINES = 20_000, 40_000
