@@ -44,6 +44,9 @@ _PLAIN = {
 }
 
 
+_AS_THEY_ARE = {type(None), bool, str, int}
+
+
 class _Writer:
     def __init__(self, spans: bool, binary: bool) -> None:
         self.spans = spans
@@ -57,14 +60,23 @@ class _Writer:
             if id(n) in self.index or isinstance(n, Op):
                 continue
             self.index[id(n)] = len(self.nodes)
-            row: list[Any] = [type_key(type(n))]
-            row.extend(self.value(getattr(n, field)) for field in n._fields)
-            self.nodes.append(row)
+            cls = type(n)
+            written = self.value
+            self.nodes.append([type_key(cls), *[written(getattr(n, f)) for f in cls._fields]])
         return self.index[id(root)]
 
     def value(self, value: Any) -> Any:
-        if value is None or type(value) in (bool, str):
+        # Most are nodes that were written, and few are looked at further than to here.
+        index = self.index.get(id(value))
+        if index is not None:
+            return ["n", index]
+        kind = type(value)
+        if kind in _AS_THEY_ARE:
             return value
+        if kind is Span and not self.spans:
+            return ["s"]
+        if kind is tuple:
+            return ["l", *[self.value(item) for item in value]]
         if isinstance(value, DataType):
             return ["t", str.__str__(value)]
         if isinstance(value, int):
@@ -74,16 +86,15 @@ class _Writer:
         if isinstance(value, Op):
             return ["o", value.name]
         if isinstance(value, Node):
-            index = self.index.get(id(value))
-            return ["n", self.add(value) if index is None else index]
+            return ["n", self.add(value)]
         if isinstance(value, tuple):
-            return ["l", *(self.value(item) for item in value)]
+            return ["l", *[self.value(item) for item in value]]
         if isinstance(value, Map):
             return ["m", *([self.value(k), self.value(v)] for k, v in value.items())]
         if isinstance(value, bytes):
             return ["b", value if self.binary else base64.b64encode(value).decode()]
         if isinstance(value, Span):
-            if not self.spans or not (value.source or value.name or value.parts):
+            if not (value.source or value.name or value.parts):
                 return ["s"]
             if value.parts:
                 return ["s", *(self.value(part) for part in value.parts)]
