@@ -199,10 +199,13 @@ class Analyzer:
     @contextmanager
     def constraint_scope(self, condition: PrimExpr) -> Iterator[None]:
         """Take `condition` for true inside the `with`."""
+        condition = self.canonical_simplify(condition)
+        if isinstance(condition, IntImm) and condition.value:
+            yield  # nothing new
+            return
         known = (dict(self._bounds), list(self._facts), dict(self._modular))
         remembered = (self._memo, self._polys, self._bound_memo, self._normal, self._fact_polys)
         binds = len(self._bound_inside)
-        condition = self.canonical_simplify(condition)
         self._forget(new=True)
         self.depth += 1
         for fact in conjuncts(condition):

@@ -199,18 +199,19 @@ class Node:
 
         Raises TypeError for an unknown field.
         """
-        fields, values = self._fields, self._values_()
-        changed = False
+        fields = self._fields
         for name, new in changes.items():
-            if name not in fields:
-                unknown = ", ".join(n for n in changes if n not in fields)
-                raise TypeError(
-                    f"{type(self).__name__} has no field {unknown}; it has {', '.join(fields)}"
-                )
-            place = fields.index(name)
-            if values[place] is not new:
-                values[place], changed = new, True
-        return type(self)(*values) if changed else self
+            if name not in fields or getattr(self, name) is not new:
+                break
+        else:
+            return self
+        values = dict(zip(fields, self._values_())) | changes
+        if len(values) > len(fields):
+            unknown = ", ".join(n for n in changes if n not in fields)
+            raise TypeError(
+                f"{type(self).__name__} has no field {unknown}; it has {', '.join(fields)}"
+            )
+        return type(self)(*values.values())
 
     def script(self, **options: Any) -> str:
         """The script text of this part of the IR."""

@@ -42,7 +42,6 @@ from ...ir import (
     walk,
 )
 from ...ir.transform import prim_func_pass
-from ...ir.walk import transform
 from ..stmt import (
     Block,
     BlockRealize,
@@ -56,7 +55,7 @@ from ..stmt import (
     SeqStmt,
     Stmt,
 )
-from .rewriter import Steps, StmtRewriter, bind_sizes, constant
+from .rewriter import Steps, StmtRewriter, bind_sizes, constant, with_loads
 
 
 @prim_func_pass(opt_level=0)
@@ -517,12 +516,10 @@ class _Shrink(StmtRewriter):
         return self.new.get(b, b)
 
     def expr(self, e: Any) -> Any:
-        return transform(
-            e, self._load, pre=lambda n: n if type(n) is Buffer else None, memo=self._memo
-        )
+        return with_loads(e, self._load, self._memo)
 
-    def _load(self, n: Any) -> Any:
-        if type(n) is BufferLoad and n.buffer in self.boxes:
+    def _load(self, n: BufferLoad) -> BufferLoad | None:
+        if n.buffer in self.boxes:
             return BufferLoad(self.new[n.buffer], self._place(n.buffer, n.indices))
         return None
 

@@ -92,8 +92,8 @@ class _Hoist(ScopedRewriter):
         self._parted: int | None = None
 
     def on_for(self, stmt: For) -> Steps:
-        with self.loop_range(stmt):
-            body = yield stmt.body
+        self.enter(stmt)
+        body = yield stmt.body
         loop = stmt.replace(body=body)
         if stmt.kind != ForKind.SERIAL or stmt.annotations:
             return loop

@@ -150,10 +150,10 @@ class _Vectorize(ScopedRewriter):
         if stmt.annotations:
             # They may be about the vectors inside.
             self.bits = 0
-        with self.loop_range(stmt):
-            body = yield stmt.body
-            if stmt.kind == ForKind.VECTORIZED and self.enable:
-                body = _decided(body, stmt, self.analyzer)
+        self.enter(stmt)
+        body = yield stmt.body
+        if stmt.kind == ForKind.VECTORIZED and self.enable:
+            body = _decided(body, stmt, self.analyzer)
         self.bits = bits
         loop, lanes = stmt.replace(body=body), constant(stmt.extent)
         if self.scalars and stmt.kind == ForKind.PARALLEL:
@@ -278,7 +278,7 @@ def _decided(body: Stmt, loop: For, analyzer: Analyzer) -> Stmt:
     def decide(n: Any) -> Any:
         if isinstance(n, CompareExpr):
             return _of_the_first(n, loop, analyzer)
-        if not isinstance(n, Call) or n.op is not INTRINSICS["if_then_else"]:
+        if n.op is not INTRINSICS["if_then_else"]:
             return None
         condition, inside, outside = n.args
         left: list[PrimExpr] = []
@@ -296,7 +296,10 @@ def _decided(body: Stmt, loop: For, analyzer: Analyzer) -> Stmt:
             decision = And(decision, each)
         return if_then_else(decision, inside, outside)
 
-    return transform(body, decide)
+    return transform(body, decide, only=_DECIDED)
+
+
+_DECIDED: frozenset[type] = frozenset({Call, *CompareExpr.__subclasses__()})
 
 
 def _of_the_first(condition: CompareExpr, loop: For, analyzer: Analyzer) -> PrimExpr | None:
