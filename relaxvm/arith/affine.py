@@ -69,7 +69,7 @@ def stride(index: PrimExpr, var: Var) -> int | None:
     for e in scalar_post_order(index, {}):
         below = [steps[id(c)] for c in e._children_() if isinstance(c, PrimExpr)]
         step: int | None = int(e is var)
-        if any(s != 0 for s in below):
+        if below.count(0) < len(below):
             step = None if None in below else _STEPS.get(type(e), _no_step)(e, *below)
         steps[id(e)] = step
     return steps[id(index)] if index.dtype.lanes == 1 else None

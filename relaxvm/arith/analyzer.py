@@ -92,6 +92,14 @@ class Extension(enum.Flag):
     ComparisonOfProductAndSum = 8
 
 
+class _Serial(dict[PrimExpr, int]):
+    """When each expression was first asked about."""
+
+    def __missing__(self, e: PrimExpr) -> int:
+        self[e] = len(self)
+        return self[e]
+
+
 class Analyzer:
     """Simplifies and proves, knowing the ranges of variables.
 
@@ -113,7 +121,7 @@ class Analyzer:
         self._bounded_exprs = False  # whether anything but variables is in _bounds
         self.depth = 0  # of constraint scopes
         self._bound_inside: list[tuple[Var, Any]] = []
-        self._serial: dict[int, tuple[int, PrimExpr]] = {}
+        self._order = _Serial().__getitem__
         self._memo: dict[int, tuple[PrimExpr, PrimExpr]] = {}
         self._polys: dict[int, tuple[PrimExpr, Poly]] = {}
         self._bound_memo: dict[int, tuple[PrimExpr, ConstIntBound]] = {}
@@ -294,12 +302,6 @@ class Analyzer:
         key = id(var)
         if key in self._memo or key in self._bound_memo or key in self._polys:
             self._forget()
-
-    def _order(self, e: PrimExpr) -> int:
-        entry = self._serial.get(id(e))
-        if entry is None:
-            entry = self._serial[id(e)] = (len(self._serial), e)
-        return entry[0]
 
     # -- bounds ------------------------------------------------------------------------------------
 

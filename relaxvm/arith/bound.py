@@ -29,6 +29,8 @@ class ConstIntBound(NamedTuple):
     @staticmethod
     def of(low: int, high: int) -> ConstIntBound:
         """The interval, with ends beyond infinity pulled back to it."""
+        if -_NEAR_INF < low < _NEAR_INF and -_NEAR_INF < high < _NEAR_INF:
+            return ConstIntBound(low, high)
         return ConstIntBound(_clamp(low), _clamp(high))
 
     @staticmethod

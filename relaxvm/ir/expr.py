@@ -899,7 +899,9 @@ class Range(Node):
     @staticmethod
     def from_min_extent(min_value: Any, extent: Any) -> Range:
         """The range that starts at `min_value` and has `extent` elements."""
-        return Range(min=min_value, extent=extent)
+        new = Range.__new__(Range)
+        _generated_range_init(new, min_value, extent)
+        return new
 
 
 def _range_init(self: Any, begin: Any = None, end: Any = None, **fields: Any) -> None:

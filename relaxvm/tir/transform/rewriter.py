@@ -279,7 +279,7 @@ class ScopedRewriter(StmtRewriter):
         that was read from memory only the constant bounds: the body may write there.
         """
         first, extent, var = stmt.min, stmt.extent, stmt.loop_var
-        bound, most = self.analyzer.const_int_bound, int(var.dtype.max_value)
+        bound, most = self.analyzer.const_int_bound, ConstIntBound.of_dtype(var.dtype).max_value
         top = bound(first).max_value + bound(extent).max_value - 1
         if reads_memory(first) or reads_memory(extent):
             low = bound(first).min_value
@@ -287,7 +287,7 @@ class ScopedRewriter(StmtRewriter):
             first, extent = const(low, var.dtype), const(min(count, most), var.dtype)
             top = max(top, count)
         if top <= most:
-            dom = Range(min=first, extent=extent)
+            dom = Range.from_min_extent(first, extent)
             self.analyzer.bind(var, dom, allow_override=True)
 
     def on_for(self, stmt: For) -> Steps:
