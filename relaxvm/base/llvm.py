@@ -88,6 +88,7 @@ def address_in(name: str, size_bytes: int) -> Value:
 # -- types -----------------------------------------------------------------------------------------
 
 
+@functools.cache
 def vector_of(element: str, lanes: int) -> str:
     """The type of `lanes` of `element`."""
     if lanes == 1:
