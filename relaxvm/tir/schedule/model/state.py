@@ -293,8 +293,10 @@ class State:
                 child = s
                 continue
             rebuilt = _with_child(s, child, replaced)
-            if type(s) is BlockRealize and replaced is not None:
+            if type(s) in (For, BlockRealize) and replaced is not None:
                 state._above[id(replaced)] = (replaced, rebuilt)
+                if type(rebuilt) is For:
+                    state._loops[rebuilt.loop_var] = rebuilt
             else:
                 state._note(rebuilt)
             if type(s) is Block:
