@@ -141,18 +141,19 @@ class Analyzer:
         if self.depth and self.wrap is None:
             self._bound_inside.append((var, value))
         if isinstance(value, Range) and type(value.min) is type(value.extent) is IntImm:
-            span = ConstIntBound(value.min.value, value.min.value + value.extent.value - 1)
-            if span.min_value <= span.max_value and span.within(ConstIntBound.of_dtype(var.dtype)):
-                self._ranges[var] = (IntImm(var.dtype, span[0]), IntImm(var.dtype, span[1]))
-                self._bounds[var] = span
+            first, last = value.min.value, value.min.value + value.extent.value - 1
+            least, most = ConstIntBound.of_dtype(var.dtype)
+            if least <= first <= last <= most:
+                self._ranges[var] = (IntImm(var.dtype, first), IntImm(var.dtype, last))
+                self._bounds[var] = ConstIntBound(first, last)
                 return
         if isinstance(value, Range):
             low = self.canonical_simplify(cast(var.dtype, value.min))
             high = self.canonical_simplify(low + cast(var.dtype, value.extent) - 1)
             self._ranges[var] = (low, high)
-            least, most = self.const_int_bound(low), self._range_top(low, value.extent, high)
-            if least.min_value <= most:
-                self._bounds[var] = ConstIntBound(least.min_value, most).intersect(
+            least, most = self.const_int_bound(low)[0], self._range_top(low, value.extent, high)
+            if least <= most:
+                self._bounds[var] = ConstIntBound(least, most).intersect(
                     ConstIntBound.of_dtype(var.dtype)
                 )
         else:

@@ -221,7 +221,7 @@ class Ends:
         """The interval of an expression, from those of variables."""
         done: dict[int, _Ends] = {}
         order = scalar_post_order(expr, done)
-        if any(type(n) is Let for n in order):
+        if Let in map(type, order):
             expr = transform(expr, _inlined)
             order = scalar_post_order(expr, done)
         for n in order:

@@ -181,6 +181,8 @@ def constant(number: Operand, of: str) -> Value:
 
     Raises CodegenError for what the type does not hold.
     """
+    if type(number) is int:
+        return _constant(number, of)
     if isinstance(number, Value):
         if number.type != of:
             raise CodegenError(f"wanted {of}, got {number.type} {number}")

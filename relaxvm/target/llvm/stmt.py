@@ -341,7 +341,7 @@ class KernelEmitter(ExprEmitter):
         dtype = stmt.loop_var.dtype
         if dtype.lanes != 1:
             raise CodegenError(f"a loop variable of {dtype}")
-        if WRITTEN_OUT in stmt.annotations and stmt.kind == ForKind.UNROLLED:
+        if stmt.kind == ForKind.UNROLLED and WRITTEN_OUT in stmt.annotations:
             yield from self._copies(stmt)
             return
         if is_streamed(self, stmt):

@@ -36,6 +36,7 @@ from ..stmt import Allocate, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFu
 from .rewriter import ScopedRewriter, Steps, replace_tuple, with_loads
 
 _INT64 = DataType("int64")
+_DIVISIONS = {FloorDiv, FloorMod}
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod)
 
 
@@ -112,7 +113,7 @@ class _Flatten(ScopedRewriter):
         if strides is None:
             strides = self._strides[buffer] = strides_of(buffer)
         index = flat_index(buffer, indices, self.widen, strides)
-        if any(type(n) in (FloorDiv, FloorMod) for n in walk(index)):
+        if not _DIVISIONS.isdisjoint(map(type, walk(index))):
             # What layouts of tiles leave behind: x // 8 * 8 + x % 8.
             index = self.analyzer.simplify(index)
         lanes = buffer.dtype.lanes

@@ -7,6 +7,7 @@ generator that yields those and is sent what became of them; of one without, a p
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
@@ -185,7 +186,7 @@ class StmtRewriter:
         parts = []
         for each in stmt.seq:
             parts.append((yield each))
-        if all(a is b for a, b in zip(parts, stmt.seq)):
+        if all(map(operator.is_, parts, stmt.seq)):
             return stmt
         return seq(*parts)
 
@@ -280,7 +281,10 @@ class ScopedRewriter(StmtRewriter):
         """
         first, extent, var = stmt.min, stmt.extent, stmt.loop_var
         bound, most = self.analyzer.const_int_bound, ConstIntBound.of_dtype(var.dtype).max_value
-        top = bound(first).max_value + bound(extent).max_value - 1
+        if type(first) is type(extent) is IntImm:
+            top = first.value + extent.value - 1
+        else:
+            top = bound(first).max_value + bound(extent).max_value - 1
         if reads_memory(first) or reads_memory(extent):
             low = bound(first).min_value
             count = max(0, top - low + 1)

@@ -59,7 +59,6 @@ from ...ir import (
     Var,
     binary,
     cast,
-    children,
     const,
     descend,
     post_order,
@@ -393,7 +392,7 @@ class _Lanes(StmtRewriter):
         def below(n: PrimExpr) -> list[PrimExpr]:
             if id(n) in done or isinstance(n, Let):
                 return []
-            return [c for c in children(n) if isinstance(c, PrimExpr)]
+            return [c for c in n._children_() if isinstance(c, PrimExpr)]
 
         for n in post_order(e, below):
             if id(n) in done:
@@ -407,7 +406,7 @@ class _Lanes(StmtRewriter):
     def _rebuild(self, n: Any) -> PrimExpr:
         children = [c for c in n._children_() if isinstance(c, PrimExpr)]
         new = [self._memo[id(c)][1] for c in children]
-        if all(a is b for a, b in zip(children, new)):
+        if all(map(operator.is_, children, new)):
             return n
         if any(c.dtype.lanes > 1 for c in children):
             raise _NoVector("it has vectors already")
@@ -451,7 +450,7 @@ class _Lanes(StmtRewriter):
 
     def _handled(self, stmt: Stmt) -> Stmt | Steps:
         if isinstance(stmt, (BufferStore, Evaluate)):
-            if not any(id(n) in self.env for n in walk(stmt)):
+            if self.env.keys().isdisjoint(map(id, walk(stmt))):
                 # The same in every iteration: once is enough for a store, and for what has no
                 # effect.
                 return stmt
