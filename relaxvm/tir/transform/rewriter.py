@@ -316,6 +316,8 @@ def with_loads(
     """`e` with every load in it replaced by what `load` gives for it (None: it stays), those in
     its indices first. Buffers are not entered.
     """
+    if type(e) in (Var, IntImm):
+        return e
     return transform(e, load, lambda n: n if type(n) is Buffer else None, memo, _LOADS)
 
 
