@@ -165,6 +165,8 @@ def interval_of(expr: PrimExpr, known: Domains, analyzer: Analyzer) -> Interval 
     The bounds are reached for sums of distinct variables with constant factors; else they may be
     wider than need be.
     """
+    if type(expr) is IntImm:
+        return expr, expr
     low, high = Ends(analyzer).of(expr, known)
     return None if low is None or high is None else (low, high)
 

@@ -373,18 +373,18 @@ class ExprEmitter(Values):
         return known
 
     def _offset(self, access: Access) -> int:
-        """How many elements from `rest` on, in the copy at hand; not wrapped."""
+        """How many elements from `rest` on, in the copy at hand."""
         offset = access.offset
         for var, step in access.steps:
             offset += step * self.written[var]
-        return offset
+        return wrap_int(offset, _INT64) if access.steps else offset
 
     def address(self, dtype: DataType, pointer: Value, access: Access, rest: Value) -> Value:
         """The address of an element or the first of a run, in memory of `dtype` elements."""
         offset, first = self._offset(access), self.widened(access.rest, rest)
         element = storage_type(dtype.element, self.module.native_half)
         if first == "0":
-            first, offset = constant(wrap_int(offset, _INT64), "i64"), 0
+            first, offset = constant(offset, "i64"), 0
         if not offset:
             return self.text.element(element, pointer, first, True) if first != "0" else pointer
         size_bytes = wrap_int(offset * dtype.element.itemsize, _INT64)
@@ -393,7 +393,7 @@ class ExprEmitter(Values):
     def whole_index(self, access: Access, rest: Value) -> Value:
         """The index itself, wide."""
         offset, first = self._offset(access), self.widened(access.rest, rest)
-        return self.text.op("add", first, wrap_int(offset, _INT64)) if offset else first
+        return self.text.op("add", first, offset) if offset else first
 
     def pointer(self, handle: Var) -> Value:
         """The address behind a buffer's data variable."""
@@ -486,9 +486,11 @@ class ExprEmitter(Values):
         value_dtype: DataType,
     ) -> None:
         """A store of a register; `rest` is what was evaluated of its access."""
-        pointer = self.run_of(handle, value_dtype.lanes if access.shape == "run" else 1)
+        pointer = self.pointer(handle)
         kept = self.to_storage(value_dtype, stored)
         align = dtype.element.itemsize
+        if access.shape == "run":
+            self.run_of(handle, value_dtype.lanes)
         if access.shape in ("scalar", "run"):
             place = self.address(dtype, pointer, access, rest)
             hint = ""
