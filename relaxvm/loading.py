@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from . import runtime
 from .base import Deferred, LoadError, collecting_seldom
 from .runtime import Executable, fileformat, reader, rows_replaced
 from .runtime import load as load_executable
@@ -65,11 +66,15 @@ def load(
         return load_executable(source, trust, mmap and not isinstance(source, _BYTES))
 
     def build() -> tuple[Executable, Any, list[str]]:
-        model = onnx.model.Model(source)
-        held = [onnx.from_onnx(model, shape_dict, constants=constants)]
-        mapped, outputs = model.mapped, [o.name for o in model.proto.graph.output]
-        del model
-        return pipeline.build_held(held, target, **options), mapped, outputs
+        # It is read while the compiler is loaded.
+        file = runtime.OnnxFile(source) if isinstance(source, (str, PathLike)) else source
+        model = onnx.model.Model(file)
+        del file
+        with pipeline.worker_at_hand([node.op_type for node in model.proto.graph.node]):
+            held = [onnx.from_onnx(model, shape_dict, constants=constants)]
+            mapped, outputs = model.mapped, [o.name for o in model.proto.graph.output]
+            del model
+            return pipeline.build_held(held, target, **options), mapped, outputs
 
     plain = isinstance(source, (str, PathLike)) and options.keys() <= {"exec_mode", "donate"}
     # The compiler is loaded inside, too: a tenth of the time of that is the collector's.

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .base import PassError, Report, VerifyError, collected, collecting_seldom
@@ -41,15 +42,17 @@ from .relax.vm_codegen import emit_functions
 from .runtime import Executable, rows_replaced
 from .target import (
     Target,
+    compile_ahead,
     compile_kernels,
     compile_program,
     cpu_model,
     llvm_at_hand,
     support_at_hand,
-    worker_at_hand,
 )
+from .target import worker_at_hand as worker_at_hand
+from .tir import PrimFunc
 from .tir.schedule import builtins_replaced
-from .tir.schedule.plans import SOURCES, ApplyTuned, DefaultSchedule, WidenIndices
+from .tir.schedule.plans import SOURCES, ApplyTuned, DefaultSchedule, WidenIndices, ready_kernel
 from .tir.transform import LOWER_TIR as LOWER_TIR
 
 GRAPH_TO_LEGAL = Sequential(
@@ -177,12 +180,14 @@ def build_held(
     with collected() as report, chosen.passes(), worker_at_hand(called_operators(mod)):
         if exec_mode != "bytecode":
             support_at_hand(target)
-        mod, passes = _planned(chosen.converted(mod), pipeline)
         schedule = None
         if tir_pipeline == "default":
-            mod = packed(mod, target)
             # Run with LOWER_TIR on each unit of functions that is not on disk.
             schedule = DefaultSchedule(cpu=cpu_model(target))
+        with transform.kernels_told(partial(_begin, target, schedule)):
+            mod, passes = _planned(chosen.converted(mod), pipeline)
+        if schedule is not None:
+            mod = packed(mod, target)
         loops = reachable_kernels(mod)
         if isinstance(tir_pipeline, Pass):
             loops = tir_pipeline(loops)
@@ -194,6 +199,16 @@ def build_held(
         program = compile_program(program, kernels)
     program.report, program.sources = report, kernels.sources
     return program
+
+
+def _begin(
+    target: Target, schedule: Pass | None, name: str, fn: PrimFunc, constants: tuple[int, ...]
+) -> None:
+    """Have a kernel that is not on its way through all passes yet compiled as it will be."""
+    if schedule is not None and not SOURCES.get():
+        ready = partial(ready_kernel, constants=constants, cpu=cpu_model(target))
+        # `AttachGlobalSymbol` will.
+        compile_ahead(name, fn.with_attr("global_symbol", name), target, schedule, ready)
 
 
 def settings() -> str | None:

@@ -27,12 +27,12 @@ from ..ir import (
     IRModule,
     PrimExpr,
     structural_equal,
-    structural_hash,
     substitute,
     walk,
 )
 from ..ir import Var as TirVar
 from ..tir import PrimFunc
+from .alike import Alike
 from .analysis.purity import is_pure_call
 from .analysis.vars import free_vars
 from .derive import (
@@ -132,12 +132,8 @@ class BlockBuilder:
         self._globals = NameSupply(lambda: [gv.name_hint for gv in own])
         # Of all its functions: the second one's first variable is `lv1`, as in TVM.
         self._locals = NameSupply()
-        # Functions by structural hash, for `add_func`; the module's own are hashed when it is
-        # first asked.
-        # Functions by likeness, and those of a likeness that was asked for by hash: hashing takes
-        # as long as making a function, and most are like no other.
-        self._by_likeness: dict[Any, list[tuple[GlobalVar, BaseFunc]]] | None = None
-        self._by_hash: dict[int, list[GlobalVar]] = {}
+        # For `add_func`; made when it is first asked.
+        self._alike: Alike[GlobalVar] | None = None
         # What legalisation made of which operator, so that the same one is not made twice.
         self.legalised: dict[Any, Any] = {}
         # The call that is being legalised: run-time checks are named after its operator.
@@ -296,11 +292,11 @@ class BlockBuilder:
         """
         if not isinstance(func, BaseFunc):
             raise BuilderError(f"add_func: wanted a function, got {type(func).__name__}")
-        if self._by_likeness is None:
-            self._by_likeness = {}
+        if self._alike is None:
+            self._alike = Alike()
             for gv, each in self._mod.items():
-                self._remember(gv, each)
-        for gv in self._alike(func):
+                self._alike.put(each, gv)
+        for gv in self._alike.of(func):
             if gv in self._mod and structural_equal(self._mod[gv], func):
                 return gv
         name = self._globals.fresh(func_name)
@@ -312,20 +308,8 @@ class BlockBuilder:
         return gv
 
     def _remember(self, gv: GlobalVar, func: BaseFunc) -> None:
-        if self._by_likeness is not None:
-            self._by_likeness.setdefault(_likeness(func), []).append((gv, func))
-
-    def _alike(self, func: BaseFunc) -> Sequence[GlobalVar]:
-        """The functions that may be equal to `func`."""
-        assert self._by_likeness is not None
-        likeness = _likeness(func)
-        alike = self._by_likeness.get(likeness)
-        if alike is None:
-            return ()
-        for gv, each in alike:
-            self._by_hash.setdefault(structural_hash(each), []).append(gv)
-        alike.clear()
-        return self._by_hash.get(structural_hash(func), ())
+        if self._alike is not None:
+            self._alike.put(func, gv)
 
     def update_func(self, gv: GlobalVar | str, updated_func: BaseFunc) -> None:
         """Put a function under `gv`, replacing what is there; a name must be there already."""
@@ -758,14 +742,3 @@ def _name_of(func: Callable[..., Any]) -> str:
     name = own or getattr(getattr(func, "func", None), "__name__", None)
     is_lambda = isinstance(func, types.LambdaType) and name == "<lambda>"
     return "te_func" if name is None or is_lambda else str(name)
-
-
-def _likeness(func: BaseFunc) -> Any:
-    """What equal functions have alike, found in no time."""
-    if not isinstance(func, PrimFunc):
-        return type(func), len(getattr(func, "params", ()))
-    # Sizes that are symbols are each function's own.
-    shapes = tuple(
-        (b.dtype, tuple(getattr(d, "value", None) for d in b.shape)) for b in func.buffers
-    )
-    return PrimFunc, len(func.params), shapes

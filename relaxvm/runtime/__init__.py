@@ -151,6 +151,8 @@ if typing.TYPE_CHECKING:
     from .memory_plan import FunctionPlan as FunctionPlan
     from .memory_plan import MemoryPlan as MemoryPlan
     from .memory_plan import StoragePlan as StoragePlan
+    from .onnx_file import OnnxFile as OnnxFile
+    from .onnx_file import without_weights as without_weights
     from .params import load_param_dict as load_param_dict
     from .params import load_param_dict_from_file as load_param_dict_from_file
     from .params import save_param_dict as save_param_dict
@@ -168,6 +170,7 @@ _LATER = {
     "graph_factory": "GraphExecutorFactoryModule",
     "graph_json": "Graph read_graph",
     "memory_plan": "FunctionPlan MemoryPlan StoragePlan",
+    "onnx_file": "OnnxFile without_weights",
     "params": """
         load_param_dict load_param_dict_from_file save_param_dict save_param_dict_to_file
     """,

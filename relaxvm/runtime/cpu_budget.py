@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
 import os
 import pathlib
@@ -13,9 +14,9 @@ from typing import TYPE_CHECKING, TypeVar
 from ..base import Deferred
 
 if TYPE_CHECKING:
-    from concurrent import futures
+    import queue
 else:
-    futures = Deferred("concurrent.futures")
+    queue = Deferred("queue")
 
 _T = TypeVar("_T")
 _SYSTEM = pathlib.Path("/")
@@ -91,17 +92,33 @@ def _version_2(text: str | None) -> list[float]:
 
 
 def side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> None:
-    """Do `work` on each item, by as many threads as there are cores; the same if done twice.
+    """Do `work` on each item, by as many threads as there are cores, of which this is one: another
+    that comes late finds less left to do. It must be the same if done twice.
 
     For copies of large memory: the system clears the pages that are written for the first time.
     Raises what the first that fails raises.
     """
     todo = list(items)
-    if len(todo) > 1 and usable_cores() > 1:
-        with futures.ThreadPoolExecutor(usable_cores()) as pool, contextlib.suppress(RuntimeError):
-            # That says that there can be no more threads.
-            for _ in pool.map(work, todo):
-                pass
-            return
-    for item in todo:
-        work(item)
+    left = iter(enumerate(todo))
+    failed: dict[int, BaseException] = {}
+    taken: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def take() -> None:
+        # It gives each item to one thread only.
+        for k, item in left:
+            try:
+                work(item)
+            except BaseException as error:
+                failed[k] = error
+            taken.put(None)
+
+    if len(todo) > 1:
+        for _ in range(min(usable_cores(), len(todo)) - 1):
+            # There may be too many threads.
+            with contextlib.suppress(RuntimeError):
+                _thread.start_new_thread(take, ())
+    take()
+    for _ in todo:
+        taken.get()
+    if failed:
+        raise failed[min(failed)]

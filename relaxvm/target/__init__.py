@@ -15,6 +15,7 @@ from .cpu import cpu_model as cpu_model
 from .llvm import Kernels as Kernels
 from .llvm import Worker as Worker
 from .llvm import WorkerLost as WorkerLost
+from .llvm import compile_ahead as compile_ahead
 from .llvm import compile_prim_funcs as compile_prim_funcs
 from .llvm import compile_program as compile_program
 from .llvm import has_python as has_python

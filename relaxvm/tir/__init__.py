@@ -93,6 +93,7 @@ from .stmt import PrimFunc as PrimFunc
 from .stmt import SeqStmt as SeqStmt
 from .stmt import Stmt as Stmt
 from .stmt import While as While
+from .stmt import body_nodes as body_nodes
 from .stmt import decl_buffer as decl_buffer
 from .stmt import is_no_op as is_no_op
 from .stmt import seq as seq

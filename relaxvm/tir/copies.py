@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..ir import Let, Node, Var, walk
@@ -33,12 +33,21 @@ def defined(n: Any) -> tuple[Any, ...]:
     return ()
 
 
-def fresh_copy(stmt: S, values: Mapping[Any, Node] | None = None) -> S:
+def fresh_copy(
+    stmt: S,
+    values: Mapping[Any, Node] | None = None,
+    nodes: Sequence[Node] | None = None,
+    post: Callable[[Any], Node | None] | None = None,
+) -> S:
     """`stmt`, or an expression, with every variable and buffer that it defines renewed, and
     `values` put in.
+
+    nodes  what can be reached from `stmt`, if it is known
+    post   sees each node that stands there then, as that of `transform`
     """
     mapping: dict[Any, Node] = dict(values or {})
-    for n in walk(stmt):
+    nodes = walk(stmt) if nodes is None else nodes
+    for n in nodes:
         for own in defined(n):
             if isinstance(own, Var):
                 mapping.setdefault(own, renew(own))
@@ -48,13 +57,14 @@ def fresh_copy(stmt: S, values: Mapping[Any, Node] | None = None) -> S:
             for m in n.match_buffers:
                 _define(mapping, m)
     by_id = {id(key): value for key, value in mapping.items()}
-    blocks = {id(n) for n in walk(stmt) if isinstance(n, Block)}
+    blocks = {id(n) for n in nodes if isinstance(n, Block)}
 
     def copied(n: Any) -> Any:
         # A block that mentions none of them is copied all the same: it is found by identity.
         if id(n) in blocks:
-            return Block(*[getattr(n, name) for name in n._fields])
-        return None
+            n = Block(*[getattr(n, name) for name in n._fields])
+        changed = None if post is None else post(n)
+        return n if changed is None else changed
 
     return transform(stmt, copied, pre=lambda n: by_id.get(id(n)))
 

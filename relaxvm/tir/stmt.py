@@ -29,6 +29,7 @@ from __future__ import annotations
 import enum
 import importlib
 import math
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -59,6 +60,7 @@ from ..ir import (
     derive,
     derived,
     node,
+    walk,
 )
 from .flat import flat_buffer, flat_index
 from .specialize import specialize
@@ -1071,3 +1073,17 @@ class PrimFunc(BaseFunc):
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers of the buffer parameters, in order."""
         return tuple(self.buffer_map[p] for p in self.params if p in self.buffer_map)
+
+
+_body_nodes: weakref.WeakKeyDictionary[PrimFunc, list[Node]] = weakref.WeakKeyDictionary()
+
+
+def body_nodes(fn: PrimFunc) -> list[Node]:
+    """Every node in the body of `fn`, parents first, each once.
+
+    Looked for once: many steps of a build ask. Nobody changes the list.
+    """
+    nodes = _body_nodes.get(fn)
+    if nodes is None:
+        nodes = _body_nodes[fn] = walk(fn.body)
+    return nodes

@@ -637,3 +637,47 @@ def te_add(n):
     a, b = (te.placeholder((n,), F32) for _ in range(2))
     out = te.compute((n,), lambda i: a[i] + b[i], name="add")
     return te.create_prim_func([a, b, out], "int64").without_attr("global_symbol")
+
+
+def test_kernels_are_told_with_the_parameters_that_are_constants_in_all_calls():
+    """Those of groups, and those that are in none; nobody is told where nobody listens."""
+    weight, other = (relax.const(np.full((4, 4), k, F32)) for k in (1, 2))
+    b, x = relax.BlockBuilder(), relax.Var("x", relax.TensorStructInfo((4, 4), F32))
+    with b.function("main", [x]):
+        with b.dataflow():
+            y = x
+            for right in (weight, other):
+                y = b.emit(op.nn.relu(b.emit(op.matmul(y, right))))
+            y = b.emit(op.add(b.emit(op.matmul(b.emit(op.cumsum(y, 0)), weight)), other))
+            y = b.emit_output(b.emit(op.cumsum(y, 0)))
+        b.emit_func_output(y)
+    mod = relax.transform.FuseOps()(LegalizeOps()(b.get()))
+    told = {}
+    with relax.transform.kernels_told(
+        lambda name, fn, constants: told.update({name: (fn, constants)})
+    ):
+        fused = FuseTIR()(mod)
+    assert {name: constants for name, (_, constants) in told.items()} == {
+        "cumsum": (),
+        "fused_matmul_relu": (1,),
+        "fused_matmul_add": (1, 2),
+    }
+    assert all(fused[name] is fn for name, (fn, _) in told.items())
+    FuseTIR()(mod)
+    assert len(told) == 3
+
+
+def test_a_parameter_that_is_a_constant_in_some_calls_only_is_told_as_none():
+    weight = relax.const(np.ones((4, 4), F32))
+    b, x = relax.BlockBuilder(), relax.Var("x", relax.TensorStructInfo((4, 4), F32))
+    with b.function("main", [x]):
+        with b.dataflow():
+            y = x
+            for right in (weight, x):
+                y = b.emit(op.nn.relu(b.emit(op.matmul(y, right))))
+            y = b.emit_output(y)
+        b.emit_func_output(y)
+    told = []
+    with relax.transform.kernels_told(lambda *kernel: told.append(kernel)):
+        FuseTIR()(relax.transform.FuseOps()(LegalizeOps()(b.get())))
+    assert [(name, constants) for name, _, constants in told] == [("fused_matmul_relu", ())]

@@ -480,10 +480,10 @@ def test_two_python_threads_overlap_in_a_long_kernel():
 def test_work_side_by_side_is_all_done_and_its_errors_are_raised(monkeypatch, threads):
     if not threads:
 
-        def none_left(thread):
+        def none_left(work, args):
             raise RuntimeError("can't start new thread")
 
-        monkeypatch.setattr(threading.Thread, "start", none_left)
+        monkeypatch.setattr(cpu_budget._thread, "start_new_thread", none_left)
     monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 3)
     done = []
     cpu_budget.side_by_side(done.append, iter(range(20)))

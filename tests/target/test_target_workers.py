@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 from test_target_units import CALLS, CPU, many, run
 
@@ -15,8 +17,8 @@ from relaxvm import relax
 from relaxvm.base import CodegenError
 from relaxvm.ir import PassContext
 from relaxvm.script import from_source
-from relaxvm.target import compile_kernels
-from relaxvm.target.llvm import build, units, workers
+from relaxvm.target import Target, compile_kernels
+from relaxvm.target.llvm import at_hand, build, units, workers
 from relaxvm.tir.schedule.plans import DefaultSchedule
 
 
@@ -94,7 +96,7 @@ def broken(A: T.Buffer((1,), "float64")):
     "start", ["import os; os._exit(1)", "raise SystemExit", "print('hello' * 9, flush=True)"]
 )
 def test_workers_that_die_or_babble_cost_time_only(cache, two_jobs, monkeypatch, start):
-    monkeypatch.setattr(workers, "_START", start)
+    monkeypatch.setattr(at_hand, "_START", start)
     section = compile_kernels(many(3)).section
     run(section, "scale2", 2)
 
@@ -118,13 +120,13 @@ def test_a_worker_sees_the_modules_of_this_process_and_not_those_around_it(
 
 
 def test_a_worker_that_says_nothing_is_not_waited_for(cache, two_jobs, monkeypatch):
-    monkeypatch.setattr(workers, "_START", "import time; time.sleep(1000)")
+    monkeypatch.setattr(at_hand, "_START", "import time; time.sleep(1000)")
     monkeypatch.setattr(workers, "_PATIENCE_SECONDS", 0.2)
     run(compile_kernels(many(3)).section, "scale2", 2)
 
 
 def test_an_interrupt_ends_the_workers_at_once(cache, two_jobs, monkeypatch):
-    monkeypatch.setattr(workers, "_START", "import time; time.sleep(1000)")
+    monkeypatch.setattr(at_hand, "_START", "import time; time.sleep(1000)")
 
     def interrupted(*args):
         time.sleep(0.2)
@@ -143,7 +145,7 @@ def test_an_answer_that_is_none_counts_as_no_answer(cache, two_jobs, monkeypatch
         "    out.write(len(data).to_bytes(8, 'little') + data); out.flush()"
     )
     # `format` is called with the module's name.
-    monkeypatch.setattr(workers, "_START", start.replace("{0!r}", repr(garbage)))
+    monkeypatch.setattr(at_hand, "_START", start.replace("{0!r}", repr(garbage)))
     run(compile_kernels(many(3)).section, "scale2", 2)
 
 
@@ -241,15 +243,15 @@ def layers(count, sizes):
 def started(cache, monkeypatch):
     """The workers that were started for a build as it began."""
     monkeypatch.setenv("RELAXVM_BUILD_JOBS", "2")
-    monkeypatch.setattr(workers, "idle_core", lambda: True)
+    monkeypatch.setattr(at_hand, "idle_core", lambda: True)
     begun = []
 
-    class Watched(workers.Worker):
+    class Watched(at_hand.Worker):
         def __init__(self, *options):
             begun.append(self)
             super().__init__(*options)
 
-    monkeypatch.setattr(workers, "Worker", Watched)
+    monkeypatch.setattr(at_hand, "Worker", Watched)
     return begun
 
 
@@ -258,30 +260,151 @@ def test_a_large_module_that_is_new_has_a_worker_started_once(started):
     relax.build(mod, "llvm")
     (worker,) = started
     assert worker._process.returncode is not None
-    assert workers._ready is None
+    assert at_hand.at_hand() is None
     # It is known now, and so are its kernels.
     relax.build(mod, "llvm")
     assert len(started) == 1
-    # This one is new, but has too few kernels that are: the worker ends unasked.
+    # This one is new, but has no kernels that are.
     relax.build(layers(61, [5, 6, 7, 8]), "llvm")
-    assert [w.asked > 0 for w in started[1:]] == [False]
-    assert started[1]._process.returncode is not None
+    assert [w._process.returncode is not None for w in started[1:]] == [True]
 
 
 def test_no_worker_is_started_for_small_modules_busy_machines_and_one_job(started, monkeypatch):
     relax.build(layers(20, [5, 6]), "llvm")
-    monkeypatch.setattr(workers, "idle_core", lambda: False)
+    monkeypatch.setattr(at_hand, "idle_core", lambda: False)
     relax.build(layers(60, [5, 6]), "llvm")
-    monkeypatch.setattr(workers, "idle_core", lambda: True)
+    monkeypatch.setattr(at_hand, "idle_core", lambda: True)
     monkeypatch.setenv("RELAXVM_BUILD_JOBS", "1")
     relax.build(layers(70, [5, 6]), "llvm")
     assert not started
 
 
 def test_a_build_that_fails_leaves_no_worker(started):
-    with pytest.raises(ValueError, match="stop"), workers.worker_at_hand(["op"] * 99):
+    with pytest.raises(ValueError, match="stop"), at_hand.worker_at_hand(["op"] * 99):
         raise ValueError("stop")
     (worker,) = started
     assert worker._process.returncode is not None
-    with workers.worker_at_hand(["op"] * 99):
+    with at_hand.worker_at_hand(["op"] * 99):
         assert len(started) == 2
+
+
+# -- kernels compiled ahead -----------------------------------------------------------------------
+
+
+# What passes may do before kernels are compiled: nothing, or something.
+SAME = operator.methodcaller("replace")
+OTHER = operator.methodcaller("with_attr", "other", 1)
+
+
+def compile_ahead(mod, prepare=SAME):
+    """The worker at hand, which compiles the kernels of `mod` as `prepare` makes them."""
+    for gv, fn in mod.items():
+        fn = fn.with_attr("global_symbol", gv.name_hint)
+        workers.compile_ahead(gv.name_hint, fn, Target("llvm"), None, prepare)
+    return at_hand.at_hand()
+
+
+def wait_for(ahead, count):
+    """Until it made so many."""
+    while len(ahead.units) < count:
+        assert ahead._thread.is_alive()
+        time.sleep(0.01)
+
+
+def test_what_was_compiled_ahead_is_the_unit_and_not_compiled_again(started, monkeypatch):
+    parts = units.split(many(4))
+    settings = units.Settings(build.machine_of(None))
+    expected = [units.compile_unit(unit, settings) for unit in parts]
+    monkeypatch.setattr(workers, "generate_unit", lambda *given: pytest.fail("compiled again"))
+    with at_hand.worker_at_hand(["op"] * 99):
+        wait_for(compile_ahead(many(4)), 4)
+        assert workers.compile_units(parts, settings) == expected
+        assert at_hand.at_hand() is None
+    (worker,) = started
+    assert worker.asked == 4
+    assert worker._process.returncode is not None
+
+
+def test_what_passes_changed_after_it_was_compiled_ahead_is_compiled(started):
+    parts = units.split(many(4))
+    settings = units.Settings(build.machine_of(None))
+    with at_hand.worker_at_hand(["op"] * 99):
+        ahead = compile_ahead(many(4), OTHER)
+        wait_for(ahead, 4)
+        assert workers.compile_units(parts, settings) == [
+            units.compile_unit(unit, settings) for unit in parts
+        ]
+    assert ahead.units.keys().isdisjoint((unit.stem, unit.document) for unit in parts)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_what_a_worker_is_at_work_on_is_waited_for_and_compiled_if_it_is_another(started, right):
+    """No other begins the kernel meanwhile; if it was not what is wanted, it is done after that."""
+    parts = units.split(many(4))
+    settings = units.Settings(build.machine_of(None))
+    with at_hand.worker_at_hand(["op"] * 99):
+        ahead = at_hand.take()
+        ahead.at_work = "scale2"
+        shared = workers._Shared(parts, settings, ahead)
+        assert sorted([*shared.waiting, shared.begun]) == [0, 1, 2, 3]
+        assert parts[shared.begun].called == {"scale2"}
+        if right:
+            unit = parts[shared.begun]
+            ahead.units[unit.stem, unit.document] = units.compile_unit(unit, settings)
+        shared.texts.close()
+        shared._work_elsewhere()
+    assert shared.made == [units.compile_unit(unit, settings) for unit in parts]
+    assert [worker.asked for worker in started] == [3 if right else 4]
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "import os; os._exit(1)",
+        "print('hello' * 9, flush=True)",
+        "import sys, time; time.sleep(0.2); sys.stdout.buffer.write((1).to_bytes(8, 'little')"
+        " + b'x'); sys.stdout.flush()",
+    ],
+)
+def test_a_worker_that_fails_ahead_costs_time_only(started, monkeypatch, start):
+    monkeypatch.setattr(at_hand, "_START", start)
+    with at_hand.worker_at_hand(["op"] * 99):
+        compile_ahead(many(4))
+        run(compile_kernels(many(4)).section, "scale2", 2)
+
+
+def test_nothing_is_compiled_ahead_without_a_worker_and_of_functions_that_call(started):
+    assert compile_ahead(many(1)) is None
+    with at_hand.worker_at_hand(["op"] * 99):
+        ahead = compile_ahead({gv: fn for gv, fn in from_source(CALLS).items() if fn.params[1:]})
+        wait_for(ahead, 1)
+        assert [stem for stem, _ in ahead.units] == ["alone"]
+        assert ahead._jobs.empty()
+
+
+def test_kernels_that_a_build_compiles_ahead_are_those_it_wants(started, cache, monkeypatch):
+    rng = np.random.default_rng(0)
+    b, x = relax.BlockBuilder(), relax.Var("x", relax.TensorStructInfo((8, 24), "float32"))
+    with b.function("main", [x]):
+        y = x
+        for i in range(60):
+            weight = rng.standard_normal((24, 24)).astype("float32")
+            y = b.emit(relax.op.matmul(y, relax.const(weight)))
+            y = b.emit(relax.op.nn.relu(y) if i % 2 else relax.op.tanh(y))
+        b.emit_func_output(y)
+    stems = set()
+
+    class Patient(at_hand.AtHand):
+        def stop(self):
+            wait_for(self, 2)
+            stems.update(stem for stem, _ in self.units)
+            super().stop()
+
+    monkeypatch.setattr(at_hand, "AtHand", Patient)
+    monkeypatch.setattr(workers, "_UNITS_FOR_READY", 1)
+    monkeypatch.setattr(workers, "generate_unit", lambda *given: pytest.fail("compiled again"))
+    ahead = relax.build(b.get(), "llvm").to_bytes(sign=False)
+    assert stems == {"fused_matmul_relu", "fused_matmul_tanh"}
+    monkeypatch.undo()
+    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(cache / "other"))
+    assert relax.build(b.get(), "llvm").to_bytes(sign=False) == ahead

@@ -30,6 +30,7 @@ from .fold_scale_axis import FoldScaleAxis as FoldScaleAxis
 from .fuse_attention import FuseAttention as FuseAttention
 from .fuse_ops import FuseOps as FuseOps
 from .fuse_tir import FuseTIR as FuseTIR
+from .fuse_tir import kernels_told as kernels_told
 from .hoist_row_products import HoistRowProducts as HoistRowProducts
 from .inline_private_functions import InlinePrivateFunctions as InlinePrivateFunctions
 from .kill_after_last_use import KillAfterLastUse as KillAfterLastUse

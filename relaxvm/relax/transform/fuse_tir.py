@@ -18,12 +18,16 @@ that is not certain in the group: that two sizes are equal, that a size is not n
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 from ...base import NameSupply, Span, declined
-from ...ir import BaseFunc, GlobalVar, IRModule, PassContext, structural_digest, walk
+from ...ir import BaseFunc, GlobalVar, IRModule, PassContext, PrimExpr, walk
 from ...ir.transform import module_pass
+from ...tir import PrimFunc
+from ..alike import Alike
 from ..derive import substitute_struct_info
 from ..expr import (
     Binding,
@@ -41,7 +45,7 @@ from ..expr import (
 )
 from ..known_ops import CALL_TIR, CALL_TIR_INPLACE
 from ..rewriter import BindingRewriter
-from ..struct_info import Expr, ShapeExpr, TupleStructInfo
+from ..struct_info import Expr, ShapeExpr, StructInfo, TupleStructInfo
 from .group_kernel import GroupKernel, NotMerged, Place, kernel_of_group
 from .private_functions import without_unmentioned
 
@@ -52,10 +56,12 @@ def FuseTIR(mod: IRModule, ctx: PassContext) -> IRModule:
     it by `call_tir` of the calls of that. Loop functions that nothing needs then go.
     """
     kernels: dict[str, GroupKernel] = {}
+    told = _Told(mod)
     for gv, fn in mod.items():
         if isinstance(fn, Function) and fn.get_attr("Primitive") and not fn.get_attr("Codegen"):
             try:
-                kernels[gv.name_hint] = kernel_of_group(fn, mod)
+                kernels[gv.name_hint] = kernel = kernel_of_group(fn, mod)
+                told.group(gv, kernel)
             except NotMerged as why:
                 declined("group {} stays a function: {}", gv.name_hint, str(why))
     for name in _not_served(mod, kernels):
@@ -87,11 +93,16 @@ def _with_kernels(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> IRModule
     exported = {n for n in kernels if mod[n].get_attr("global_symbol") is not None}
     functions: dict[GlobalVar, BaseFunc] = {}
     callees: dict[str, GlobalVar] = {}
-    by_digest: dict[bytes, GlobalVar] = {}
+    alike: Alike[GlobalVar] = Alike()
     for name, kernel in kernels.items():
         if kernel.function is not None:
             gv = GlobalVar(names.fresh(name) if name in exported else name)
-            gv = callees[name] = by_digest.setdefault(structural_digest(kernel.function), gv)
+            for known in alike.of(kernel.function):
+                gv = known
+                break
+            else:
+                alike.put(kernel.function, gv)
+            callees[name] = gv
             functions[gv] = kernel.function
     rewriter = _Callers(kernels, callees)
     for gv, fn in mod.items():
@@ -100,6 +111,66 @@ def _with_kernels(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> IRModule
     # Private kernels that only groups called go.
     parts = {gv.name_hint for kernel in kernels.values() for gv in kernel.parts}
     return without_unmentioned(mod.clone(functions=functions), parts)
+
+
+# -- who wants to know -----------------------------------------------------------------------------
+
+# (name, loop function, which of its parameters are constants wherever it is called)
+Listener = Callable[[str, PrimFunc, "tuple[int, ...]"], None]
+_listener: ContextVar[Listener | None] = ContextVar("kernels_told", default=None)
+
+
+@contextlib.contextmanager
+def kernels_told(listener: Listener) -> Iterator[None]:
+    """Within the context `FuseTIR` tells of each kernel as soon as it knows it: most stay as they
+    are until they are compiled, which can begin.
+    """
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
+
+
+class _Told:
+    """Tells the listener, if there is one; of kernels that are in no group at once."""
+
+    def __init__(self, mod: IRModule) -> None:
+        self.listener = _listener.get()
+        if self.listener is None:
+            return
+        # By callee: the arguments of its calls, in groups apart.
+        self.calls: dict[str, list[Sequence[Any]]] = {}
+        for fn in mod.functions.values():
+            if not isinstance(fn, Function) or fn.get_attr("Primitive"):
+                continue
+            for n in walk(fn, (StructInfo, PrimExpr)):
+                if type(n) is Call and isinstance(n.op, GlobalVar):
+                    self.calls.setdefault(n.op.name_hint, []).append(n.args)
+                elif type(n) is Call and n.op is CALL_TIR and isinstance(n.args[1], Tuple):
+                    callee: Any = n.args[0]
+                    self.calls.setdefault(callee.name_hint, []).append(n.args[1].fields)
+        for gv, kernel in mod.items():
+            if isinstance(kernel, PrimFunc) and gv.name_hint in self.calls:
+                places = range(len(self.calls[gv.name_hint][0]))
+                self._tell(gv, kernel, [Place(k) for k in places])
+
+    def group(self, gv: GlobalVar, kernel: GroupKernel) -> None:
+        """The kernel of a group."""
+        if self.listener is not None and kernel.function is not None:
+            self._tell(gv, kernel.function, kernel.inputs)
+
+    def _tell(self, gv: GlobalVar, fn: PrimFunc, inputs: Sequence[Place | Constant]) -> None:
+        calls = self.calls.get(gv.name_hint, ())
+
+        def is_constant(place: Place | Constant) -> bool:
+            if isinstance(place, Constant):
+                return True
+            return all(isinstance(args[place.param], Constant) for args in calls)
+
+        assert self.listener is not None
+        constants = [k for k, place in enumerate(inputs) if is_constant(place)]
+        self.listener(gv.name_hint, fn, tuple(constants))
 
 
 # -- its callers -----------------------------------------------------------------------------------

@@ -34,7 +34,6 @@ from ...ir import (
 )
 from ...ir import Call as PrimCall
 from ...ir import Var as TirVar
-from ...ir.walk import transform
 from ...tir import (
     FORMULA,
     Block,
@@ -45,6 +44,7 @@ from ...tir import (
     PrimFunc,
     SeqStmt,
     Stmt,
+    body_nodes,
     decl_buffer,
     fresh_copy,
     seq,
@@ -300,7 +300,7 @@ class _Group:
         """`part` with indices of the graph's type, so that no buffer is read in two."""
         if callee not in self.parts:
             if part.ret_type is not None or any(
-                isinstance(n, PrimCall) and n.op is INTRINSICS["ret"] for n in walk(part.body)
+                isinstance(n, PrimCall) and n.op is INTRINSICS["ret"] for n in body_nodes(part)
             ):
                 self.refuse(f"{callee.name_hint} returns early")
             self.parts[callee] = with_index_dtype(part, "int64")
@@ -309,8 +309,7 @@ class _Group:
     def append(self, callee: GlobalVar, part: PrimFunc, operands: Sequence[_Value]) -> None:
         """Append the statements of `part` on these arguments."""
         mapping = self.arguments(callee.name_hint, part, operands)
-        own = {id(b): b for b in mapping.values() if isinstance(b, Buffer)}
-        body = transform(fresh_copy(part.body, mapping), self.tidy, pre=lambda n: own.get(id(n)))
+        body: Any = fresh_copy(part.body, mapping, body_nodes(part), self.tidy)
         allocated: tuple[Buffer, ...] = ()
         if isinstance(body, BlockRealize) and is_root(body):
             allocated, body = body.block.alloc_buffers, body.block.body

@@ -50,6 +50,7 @@ from ...tir import (
     SeqStmt,
     Stmt,
     While,
+    body_nodes,
 )
 from ...tir.analysis import buffer_accesses
 from ...tir.schedule.plans import no_more
@@ -162,7 +163,7 @@ def has_views(fn: PrimFunc) -> bool:
     return any(
         isinstance(n, (MatchBufferRegion, DeclBuffer))
         or (isinstance(n, LetStmt) and n.var.dtype.kind == "handle")
-        for n in walk(fn.body)
+        for n in body_nodes(fn)
     )
 
 

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...base import NameSupply, Span
-from ...ir import GlobalVar, IRModule, Substitution, structural_digest, walk
+from ...ir import GlobalVar, IRModule, Substitution, walk
 from ...ir import Var as PrimVar
+from ..alike import Alike
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
 from ..expr import (
     Binding,
@@ -38,7 +39,7 @@ class Outliner:
     def __init__(self, mod: IRModule) -> None:
         self.mod = mod.clone()
         self._names = NameSupply(lambda: [gv.name_hint for gv in mod])
-        self._known: dict[bytes, GlobalVar] = {}
+        self._known: Alike[GlobalVar] = Alike()
 
     def call(
         self,
@@ -77,12 +78,12 @@ class Outliner:
         self, fn: Function, name: str, finish: Callable[[Function, str], Function] | None
     ) -> GlobalVar:
         """The function of the module that is `fn`."""
-        digest = structural_digest(fn)
-        known = self._known.get(digest)
-        if known is None:
-            known = self._known[digest] = GlobalVar(self._names.fresh(name), fn.struct_info)
-            self.mod[known] = fn if finish is None else finish(fn, known.name_hint)
-        return known
+        for known in self._known.of(fn):
+            return known
+        new = GlobalVar(self._names.fresh(name), fn.struct_info)
+        self._known.put(fn, new)
+        self.mod[new] = fn if finish is None else finish(fn, new.name_hint)
+        return new
 
 
 def function_of(

@@ -29,7 +29,7 @@ from ...runtime import NDArray, empty, wrap_unchecked
 from ...target import Target, build
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions
-from ...tir.schedule.plans import ConstantBlocks, with_constant_blocks, with_constant_layouts
+from ...tir.schedule.plans import ConstantBlocks, with_constants
 from ..expr import Call, Constant, Function
 from ..op.meaning import to_storage
 from ..struct_info import StructInfo
@@ -48,9 +48,7 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
         assert isinstance(fn, PrimFunc)
         if constants:
             with in_function(gv):
-                new, layouts = with_constant_layouts(fn, constants, cpu, ctx.allows("approximate"))
-            new, blocks = with_constant_blocks(new, constants, cpu, not ctx.allows("reassociates"))
-            with in_function(gv):
+                new, layouts, blocks = with_constants(fn, constants, cpu)
                 for k in constants:
                     if k in layouts:
                         decided("argument {} packed into the layout that the kernel reads", k)

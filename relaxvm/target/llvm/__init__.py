@@ -5,6 +5,7 @@ Not done here: choosing loops (`tir/schedule`), running code (`runtime`).
 """
 
 from ...base import submodules as _submodules
+from .at_hand import worker_at_hand as worker_at_hand
 from .build import Kernels as Kernels
 from .build import compile_kernels as compile_kernels
 from .build import compile_prim_funcs as compile_prim_funcs
@@ -28,6 +29,6 @@ from .passes import pipes as pipes
 from .passes import receive as receive
 from .passes import send as send
 from .support import support_at_hand as support_at_hand
-from .workers import worker_at_hand as worker_at_hand
+from .workers import compile_ahead as compile_ahead
 
 __getattr__ = _submodules(__name__)

@@ -102,6 +102,11 @@ class Unit:
         """Tells its symbols from those of others."""
         return hashlib.sha256(self.stem.encode() + b"\0" + self.document).hexdigest()[:16]
 
+    @property
+    def called(self) -> set[str]:
+        """All names of its kernels."""
+        return {name for names in self.names.values() for name in names}
+
     def inside(self, gv: GlobalVar) -> str:
         """What a function is called in the compiled unit."""
         return self.stem if len(self.functions) == 1 else gv.name_hint

@@ -10,24 +10,28 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import os
 import pickle
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgpack
 
 from ...base import RelaxvmError, collecting_seldom, config
-from ...ir import Call, PassContext, nodes_of
-from ...ir.transform import registered_passes
-from ...runtime import DiskCache, usable_cores
-from ...runtime.locks import lock
+from ...ir import Call, IRModule, PassContext, load_msgpack, nodes_of, save_msgpack
+from ...ir.transform import Pass, registered_passes
+from ...runtime import usable_cores
+from ...tir import PrimFunc
+from ...tir.analysis import called_functions
 from ...tir.schedule import builtins_replaced
-from .machine import host_machine
-from .net import Worker, WorkerLost, has_python, has_worker, idle_core, in_this_process
+from ..target import Target
+from .at_hand import AtHand, at_hand, start_worker, take
+from .machine import host_machine, machine_of
+from .net import Worker, WorkerLost, has_python, has_worker, in_this_process
 from .passes import pipes, receive, send
 from .units import (
     CompiledUnit,
@@ -36,20 +40,19 @@ from .units import (
     Unit,
     compile_unit,
     generate_unit,
+    split,
     unit_of,
 )
 
 # A unit takes some 0.1 s, the start of a worker as long as seven of them.
 _UNITS_PER_WORKER = 12
 _MAX_WORKERS = 32
-# One that is ready is worth it sooner. Modules of so many calls have kernels for one, mostly.
-_UNITS_FOR_READY, _MANY_CALLS = 4, 48
+# One that is ready is worth it sooner.
+_UNITS_FOR_READY = 4
 # How many texts may wait for LLVM: a unit that is taken here is one that no worker takes.
 _MOST_WAITING = 2
 # How many workers one thread may lose.
 _MOST_LOST = 3
-# It sees the modules that this process sees, and none of the folder it is started in.
-_START = "import sys; sys.path[:] = sys.argv[1:]; from {0} import serve; serve()"
 # How long a worker may take when all others have finished: as long as all the rest took, but this
 # at least, for a large unit begun last.
 _PATIENCE_SECONDS = 30.0
@@ -59,62 +62,42 @@ def compile_units(units: Sequence[Unit], settings: Settings) -> list[CompiledUni
     """`compile_unit` of each, in order. Raises what the first that fails raises."""
     jobs = config.build_jobs() or usable_cores()
     workers = min(jobs - 1, len(units) // _UNITS_PER_WORKER, _MAX_WORKERS)
-    if _ready is not None and len(units) >= _UNITS_FOR_READY:
+    if at_hand() is not None and len(units) >= _UNITS_FOR_READY:
         workers = max(workers, 1)
     if workers < 1 or not has_python() or builtins_replaced():
         alone: list[CompiledUnit | None] = [None] * len(units)
         numbers = iter(range(len(units)))
         _compile_in_turn(numbers, units, settings, alone, _Texts())
         return [unit_code for unit_code in alone if unit_code is not None]
-    compiled = _Shared(units, settings).run(workers)
+    compiled = _Shared(units, settings, take()).run(workers)
     # What no worker could compile is tried here, in order.
     return [
         compile_unit(unit, settings) if one is None else one for unit, one in zip(units, compiled)
     ]
 
 
-_ready: Worker | None = None
-_ready_lock = lock()
-# Of modules whose kernels were all compiled once.
-_outlines = DiskCache("outlines", 1 << 17)
+def compile_ahead(
+    name: str,
+    fn: PrimFunc,
+    target: Target,
+    schedule: Pass | None,
+    prepare: Callable[[PrimFunc], PrimFunc],
+) -> None:
+    """Have the worker at hand, if there is one, compile what `prepare` makes of a loop function,
+    for a build that compiles such a kernel later.
 
-
-@contextlib.contextmanager
-def worker_at_hand(outline: Sequence[str]) -> Iterator[None]:
-    """Around a build of a module that calls these operators. If there are many, a core has nothing
-    to do and no such module was built before, have a worker started while the passes run; end it
-    if nobody needed it.
+    prepare  can be pickled
     """
-    global _ready
-    worker, key = None, None
-    if len(outline) >= _MANY_CALLS and (config.build_jobs() or usable_cores()) > 1:
-        key = "\n".join(outline).encode()
-    if key is not None and _outlines.get(key) is None:
-        if has_python() and not builtins_replaced() and idle_core():
-            with _ready_lock, contextlib.suppress(OSError, ValueError):
-                if _ready is None:
-                    worker = _ready = Worker("-c", _START.format(__name__))
-    else:
-        key = None
-    try:
-        yield
-        if key is not None:
-            _outlines.put(key, b"built")
-    finally:
-        with _ready_lock:
-            if worker is not None and _ready is worker:
-                _ready = None
-                worker.end()
+    ahead = at_hand()
+    if ahead is None or target.kind_name != "llvm" or called_functions(fn):
+        return
+    settings = Settings(machine_of(target), schedule=schedule)
 
+    def job() -> bytes:
+        functions = save_msgpack(IRModule({name: fn}), spans=False)
+        return pickle.dumps(_Job(name, functions, _told(settings), prepare))
 
-def _started_worker() -> Worker:
-    """The one that was started before, or another."""
-    global _ready
-    with _ready_lock:
-        worker, _ready = _ready, None
-    if worker is not None and worker.owner == os.getpid():
-        return worker
-    return Worker("-c", _START.format(__name__))
+    ahead.put(name, job)
 
 
 class _Texts:
@@ -192,17 +175,33 @@ def _compile_in_turn(
 
 
 class _Shared:
-    """The units that this process and its workers take in turn, the longest first."""
+    """The units that this process and its workers take in turn, the longest first.
 
-    def __init__(self, units: Sequence[Unit], settings: Settings) -> None:
+    ahead  a worker that is there already, and what it made
+    """
+
+    def __init__(
+        self, units: Sequence[Unit], settings: Settings, ahead: AtHand | None = None
+    ) -> None:
         self.units = units
         self.settings = settings
         self.made: list[CompiledUnit | None] = [None] * len(units)
-        order = sorted(range(len(units)), key=lambda i: _length(units[i]))
-        self.waiting = order
         self.texts = _Texts()
         self.workers: list[Worker] = []
         self.lock = threading.Lock()
+        self.ahead = ahead
+        # What is made ahead when all is known what is wanted.
+        self.begun: int | None = None
+        if ahead is not None:
+            self.workers.append(ahead.worker)
+            ahead.stop()
+            at_work = ahead.at_work
+            for i, unit in enumerate(units):
+                self._receive_ahead(i, ahead)
+                if at_work in unit.called and self.made[i] is None:
+                    self.begun = i
+        left = [i for i in range(len(units)) if self.made[i] is None and i != self.begun]
+        self.waiting = sorted(left, key=lambda i: _length(units[i]))
 
     def run(self, workers: int) -> list[CompiledUnit | None]:
         threads = [
@@ -243,8 +242,32 @@ class _Shared:
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
 
-    def _receive(self, i: int, answers: list[bytes]) -> None:
-        unit_code = CompiledUnit.from_bytes(answers[0]) if answers[0] else None
+    def _receive_ahead(self, i: int, ahead: AtHand) -> None:
+        unit = self.units[i]
+        self._receive(i, ahead.units.get((unit.stem, unit.document)))
+
+    def _worker(self) -> Worker:
+        """The one that is there already, when it has done what it had begun; then others."""
+        with self.lock:
+            ahead, self.ahead = self.ahead, None
+        if ahead is None:
+            worker = start_worker()
+            with self.lock:
+                self.workers.append(worker)
+            return worker
+        ahead.join()
+        if self.begun is not None:
+            self._receive_ahead(self.begun, ahead)
+            with self.lock:
+                if self.made[self.begun] is None:
+                    self.waiting.append(self.begun)
+        return ahead.worker
+
+    def _ask(self, i: int, worker: Worker, request: _Job | GeneratedUnit) -> None:
+        (answer,) = worker.ask(pickle.dumps(request))
+        self._receive(i, CompiledUnit.from_bytes(answer) if answer else None)
+
+    def _receive(self, i: int, unit_code: CompiledUnit | None) -> None:
         if unit_code is not None and unit_code.runs_here():
             self.made[i] = unit_code
 
@@ -257,14 +280,14 @@ class _Shared:
         # Whatever it was, this process compiles what is missing.
         with contextlib.suppress(Exception):
             for _ in range(_MOST_LOST):
-                worker = _started_worker()
-                with self.lock:
-                    self.workers.append(worker)
+                worker = self._worker()
                 try:
                     while (i := self._next()) is not None:
-                        self._receive(i, worker.ask(_job(self.units[i], self.settings)))
+                        unit = self.units[i]
+                        job = _Job(unit.stem, unit.document, _told(self.settings))
+                        self._ask(i, worker, job)
                     while (taken := self.texts.take(wait=True)) is not None:
-                        self._receive(taken[0], worker.ask(pickle.dumps(taken[1])))
+                        self._ask(taken[0], worker, taken[1])
                     return
                 except WorkerLost:
                     if not worker.asked:
@@ -279,22 +302,42 @@ def _length(unit: Unit) -> int:
     return len(unit.document) * (1 + calls)
 
 
-def _job(unit: Unit, settings: Settings) -> bytes:
+class _Job(NamedTuple):
+    """What a worker is asked for.
+
+    name      of the unit's symbols; of the kernel, where it is prepared
+    document  the unit's; the module of the function to be prepared
+    settings  see `_told`
+    prepare   what makes the function the unit's
+    """
+
+    name: str
+    document: bytes
+    settings: tuple[Any, ...]
+    prepare: Callable[[PrimFunc], PrimFunc] | None = None
+
+
+def _told(settings: Settings) -> tuple[Any, ...]:
+    """What `_settings` makes the settings of in another process."""
     context, schedule = settings.context, settings.schedule
     named = None if schedule is None else (schedule.info.name, schedule.options)
-    return pickle.dumps(
-        (
-            unit.stem,
-            unit.document,
-            (settings.machine, settings.confined, named),
-            (context.opt_level, context.required_pass, context.disabled_pass, context.config),
-        )
-    )
+    chosen = (context.opt_level, context.required_pass, context.disabled_pass, context.config)
+    return settings.machine, settings.confined, named, chosen
+
+
+def _settings(told: tuple[Any, ...]) -> Settings:
+    machine, confined, named, (level, required, disabled, options) = told
+    schedule = None
+    if named is not None:
+        name, chosen = named
+        schedule = registered_passes()[name].configured(**chosen)
+    context = PassContext(level, required, disabled, None, options)
+    return Settings(machine, confined, schedule, context)
 
 
 def serve() -> None:
-    """What a worker does: units from standard input, compiled ones to standard output; b"" for one
-    that cannot be compiled.
+    """What a worker does: requests from standard input, compiled units to standard output; b"" for
+    one that cannot be compiled.
     """
     source, sink = pipes()
     in_this_process()
@@ -306,18 +349,22 @@ def serve() -> None:
             request = pickle.loads(receive(source))
             answer = b""
             with contextlib.suppress(Exception):
-                answer = _answer(request).to_bytes()
+                answer = _answer(request)
             send(sink, answer)
 
 
-def _answer(request: Any) -> CompiledUnit:
-    """The unit that `_job` asks for, or one of which only LLVM's part is left to do."""
+def _answer(request: _Job | GeneratedUnit) -> bytes:
+    """The unit that a job asks for, or one of which only LLVM's part is left to do."""
     if isinstance(request, GeneratedUnit):
-        return request.compiled()
-    stem, document, (machine, confined, named), (level, required, disabled, options) = request
-    schedule = None
-    if named is not None:
-        name, chosen = named
-        schedule = registered_passes()[name].configured(**chosen)
-    context = PassContext(level, required, disabled, None, options)
-    return compile_unit(unit_of(stem, document), Settings(machine, confined, schedule, context))
+        return request.compiled().to_bytes()
+    settings = _settings(request.settings)
+    if request.prepare is None:
+        return compile_unit(unit_of(request.name, request.document), settings).to_bytes()
+    functions = load_msgpack(request.document)
+    with settings.context.again():
+        prepared = {gv: request.prepare(fn) for gv, fn in functions.items()}
+    (unit,) = split(IRModule(prepared))
+    answer: bytes = msgpack.packb(
+        (unit.stem, unit.document, compile_unit(unit, settings).to_bytes()), use_bin_type=True
+    )
+    return answer

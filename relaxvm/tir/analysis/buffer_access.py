@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...ir import INTRINSICS, Call, GlobalVar, IntImm, Let, Node, Var, walk
-from ..stmt import Buffer, BufferLoad, BufferStore, LetStmt, MatchBufferRegion, PrimFunc
+from ..stmt import Buffer, BufferLoad, BufferStore, LetStmt, MatchBufferRegion, PrimFunc, body_nodes
 
 _KINDS = frozenset({Buffer, BufferLoad, BufferStore, Call, Let, LetStmt, MatchBufferRegion})
 
 
 def access_nodes(func: PrimFunc) -> list[Any]:
     """What `buffer_accesses` and `gathered_data` look at, for who asks both."""
-    return [n for n in walk(func.body) if type(n) in _KINDS]
+    return [n for n in body_nodes(func) if type(n) in _KINDS]
 
 
 def buffer_accesses(func: PrimFunc, nodes: Iterable[Any] | None = None) -> dict[Buffer, str]:

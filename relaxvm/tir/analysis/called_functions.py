@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import weakref
 
-from ...ir import GlobalVar, walk
-from ..stmt import PrimFunc
+from ...ir import GlobalVar
+from ..stmt import PrimFunc, body_nodes
 
 _known: weakref.WeakKeyDictionary[PrimFunc, tuple[GlobalVar, ...]] = weakref.WeakKeyDictionary()
 
@@ -17,6 +17,6 @@ def called_functions(fn: PrimFunc) -> tuple[GlobalVar, ...]:
     """
     called = _known.get(fn)
     if called is None:
-        mentioned = (n for n in walk(fn.body) if isinstance(n, GlobalVar))
+        mentioned = (n for n in body_nodes(fn) if isinstance(n, GlobalVar))
         called = _known[fn] = tuple(dict.fromkeys(mentioned))
     return called

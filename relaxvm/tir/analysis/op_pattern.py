@@ -42,6 +42,7 @@ from ..stmt import (
     PrimFunc,
     SeqStmt,
     Stmt,
+    body_nodes,
 )
 
 
@@ -148,7 +149,7 @@ def _has_effects(fn: PrimFunc) -> bool:
     return any(
         isinstance(n.op, GlobalVar)
         or (isinstance(n.op, Intrinsic) and n.op.effect in ("opaque", "read"))
-        for n in walk(fn.body)
+        for n in body_nodes(fn)
         if isinstance(n, Call)
     )
 

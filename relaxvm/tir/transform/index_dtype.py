@@ -40,7 +40,6 @@ from ...ir import (
     Var,
     binary,
     cast,
-    walk,
 )
 from ..analysis.scope import post_order_expr
 from ..stmt import (
@@ -58,6 +57,7 @@ from ..stmt import (
     MatchBufferRegion,
     PrimFunc,
     Stmt,
+    body_nodes,
 )
 from .rewriter import ScopedRewriter, Steps, replace_tuple, size_bounds
 
@@ -79,7 +79,7 @@ def with_index_dtype(fn: PrimFunc, dtype: Any, exact: bool = True) -> PrimFunc:
     # Formulas have no other casts of indices than their dimensions ask for.
     if dtypes <= {to} and (
         fn.span is FORMULA
-        or not any(_hides_index(n, to) for n in [n for n in walk(fn.body) if type(n) is Cast])
+        or not any(_hides_index(n, to) for n in body_nodes(fn) if type(n) is Cast)
     ):
         return fn
     rewriter = _IndexDtype(fn, to, exact)
@@ -90,7 +90,7 @@ def with_index_dtype(fn: PrimFunc, dtype: Any, exact: bool = True) -> PrimFunc:
 def _index_dtypes(fn: PrimFunc) -> set[DataType]:
     """The types of loops, axes and dimensions."""
     dtypes = {e.dtype for b in fn.buffers for e in b.shape}
-    for n in walk(fn.body, (PrimExpr,)):
+    for n in body_nodes(fn):
         if isinstance(n, For):
             dtypes.add(n.loop_var.dtype)
         elif isinstance(n, Block):

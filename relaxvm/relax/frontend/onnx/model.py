@@ -10,16 +10,14 @@ import math
 import os
 import pathlib
 import stat
-import threading
 from collections import Counter
 from typing import Any
 
 import numpy as np
 
 from ....base import DataType, DTypeError, FrontendError
-from ....runtime import NDArray, array, as_ndarray, empty, identity_of, side_by_side
+from ....runtime import NDArray, OnnxFile, array, as_ndarray, identity_of, without_weights
 from ...op.meaning import to_storage
-from .wire import without_weights
 
 
 def library() -> Any:
@@ -48,10 +46,11 @@ class Model:
     def __init__(self, source: Any, folder: Any = None) -> None:
         onnx = library()
         self._mapped: dict[str, tuple[str, object, np.ndarray]] = {}
-        if isinstance(source, (str, os.PathLike)):
-            path = pathlib.Path(source)
+        if isinstance(source, (str, os.PathLike, OnnxFile)):
+            file = source if isinstance(source, OnnxFile) else OnnxFile(source)
+            path = file.path
             try:
-                data, self._weights = _read(path)
+                data, self._weights = file.contents()
             except OSError as error:
                 raise FrontendError(f"{path}: cannot be read: {error.strerror}") from error
             folder, shown = path.parent if folder is None else folder, str(path)
@@ -207,45 +206,6 @@ class Model:
         if status.st_nlink > 1:
             raise FrontendError(refused + "it is a hard link: another name leads to it as well")
         return path
-
-
-def _read(path: pathlib.Path) -> tuple[bytes, dict[int, np.ndarray]]:
-    """A model's file without larger weights, and those by number. Raises OSError."""
-    with path.open("rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return file.readall(), {}
-
-        def read(begin: int, end: int) -> bytes:
-            if end - begin >= 1 << 31:
-                raise FrontendError(
-                    f"{path}: besides its weights it is larger than 2 GB, which is more than "
-                    "protobuf holds"
-                )
-            file.seek(begin)
-            return file.read(end - begin)
-
-        data, spans = without_weights(read, status.st_size)
-        weights: dict[int, Any] = {
-            n: empty((b - a,), "uint8").numpy() for n, (a, b) in spans.items()
-        }
-        turn = threading.Lock()
-
-        def fill(number: int) -> None:
-            view, begin = memoryview(weights[number]), spans[number][0]
-            while view:
-                if hasattr(os, "preadv"):
-                    count = os.preadv(file.fileno(), [view], begin)
-                else:
-                    with turn:
-                        file.seek(begin)
-                        count = file.readinto(view)
-                if not count:
-                    raise OSError(0, "it shrank while it was read")
-                view, begin = view[count:], begin + count
-
-        side_by_side(fill, weights)
-        return data, weights
 
 
 def _size_bytes(dtype: DataType, shape: tuple[int, ...]) -> int:

@@ -8,8 +8,9 @@ from ....base import submodules as _submodules
 from .choices import Choice as Choice
 from .choices import plans_for as plans_for
 from .constant_blocks import ConstantBlocks as ConstantBlocks
-from .constant_inputs import with_constant_blocks as with_constant_blocks
+from .constant_inputs import ready_kernel as ready_kernel
 from .constant_inputs import with_constant_layouts as with_constant_layouts
+from .constant_inputs import with_constants as with_constants
 from .constant_inputs import with_layout_rewrites as with_layout_rewrites
 from .contraction import Contraction as Contraction
 from .contraction import match_contraction as match_contraction

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....base import CpuModel, ScheduleError, telling
+from ....ir import PassContext
 from ...stmt import Block, Buffer, PrimFunc
 from ...transform import LAYOUT_REWRITE_PREPROC
 from ..model.regions import users_of
@@ -18,7 +19,7 @@ from ..schedule import Schedule
 from .constant_blocks import ConstantBlocks, without_constant_blocks
 from .constants import ConstantLayout
 from .convolution_channels import channel_layout
-from .default import is_scheduled, schedule_function
+from .default import is_scheduled, schedule_function, with_wide_indices
 from .injective import inline_producers
 from .low_precision import KNOWN
 from .queries import is_copy, never_runs, root_of
@@ -30,6 +31,21 @@ LAYOUT_RULES: tuple[Callable[[Schedule, Any, CpuModel], ConstantLayout | None], 
     panel_layout,
     channel_layout,
 )
+
+
+def with_constants(
+    fn: PrimFunc, constants: Collection[int], cpu: CpuModel
+) -> tuple[PrimFunc, dict[int, Callable[[np.ndarray], np.ndarray]], list[ConstantBlocks]]:
+    """`with_constant_layouts`, then `with_constant_blocks`, as the PassContext allows."""
+    context = PassContext.current()
+    fn, layouts = with_constant_layouts(fn, constants, cpu, context.allows("approximate"))
+    fn, blocks = with_constant_blocks(fn, constants, cpu, not context.allows("reassociates"))
+    return fn, layouts, blocks
+
+
+def ready_kernel(fn: PrimFunc, constants: Collection[int], cpu: CpuModel) -> PrimFunc:
+    """`fn` as `DefaultSchedule` gets it in a build."""
+    return with_constants(with_wide_indices(fn), constants, cpu)[0]
 
 
 def with_constant_layouts(

@@ -105,6 +105,11 @@ def WidenIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """The type of the indices of a graph, int64, in functions that have no schedule, as far as it
     is worth the same there. Rules compare indices as they are written: one type is one way.
     """
+    return with_wide_indices(fn)
+
+
+def with_wide_indices(fn: PrimFunc) -> PrimFunc:
+    """What `WidenIndices` makes of a function."""
     widened = with_index_dtype(fn, "int64")
     return fn if widened is fn or is_scheduled(fn) else widened
 

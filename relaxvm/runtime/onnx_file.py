@@ -2,12 +2,24 @@
 
 protobuf copies what it parses, and gives copies of copies. So initializers are found by the wire
 format (https://protobuf.dev/programming-guides/encoding): the rest is parsed, and an initializer's
-`raw_data` is the bytes of the file from a to b.
+`raw_data` is the bytes of the file from a to b. All of that can be read while the compiler is
+loaded, and needs nothing of it.
 """
 
 from __future__ import annotations
 
+import os
+import pathlib
+import stat
+import threading
 from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ..base import FrontendError
+from .cpu_budget import side_by_side
+from .ndarray import empty
 
 # Of ModelProto, GraphProto and TensorProto.
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
@@ -24,6 +36,38 @@ Span = tuple[int, int]
 
 class _Damaged(Exception):
     """Not the wire format, or a part of it that no model has: protobuf shall say what is wrong."""
+
+
+class OnnxFile:
+    """A model's file, which is read by other threads from now on."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = pathlib.Path(path)
+        self._contents: tuple[bytes, dict[int, np.ndarray]] | None = None
+        self._failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._try, daemon=True)
+        try:
+            self._thread.start()
+        except RuntimeError:
+            # There can be no more threads.
+            self._try()
+
+    def contents(self) -> tuple[bytes, dict[int, np.ndarray]]:
+        """The file without larger weights, and those by number. Raises OSError, and FrontendError
+        for a file that is too large.
+        """
+        if self._thread.ident is not None:
+            self._thread.join()
+        if self._contents is None:
+            assert self._failed is not None
+            raise self._failed
+        return self._contents
+
+    def _try(self) -> None:
+        try:
+            self._contents = _read(self.path)
+        except BaseException as error:
+            self._failed = error
 
 
 def without_weights(read: Read, size: int) -> tuple[bytes, dict[int, Span]]:
@@ -109,3 +153,41 @@ def _header(number: int, length: int) -> bytes:
         header.append(left & 127 | 128)
         left >>= 7
     return bytes([*header, left])
+
+
+def _read(path: pathlib.Path) -> tuple[bytes, dict[int, np.ndarray]]:
+    with path.open("rb", buffering=0) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            return file.readall(), {}
+
+        def read(begin: int, end: int) -> bytes:
+            if end - begin >= 1 << 31:
+                raise FrontendError(
+                    f"{path}: besides its weights it is larger than 2 GB, which is more than "
+                    "protobuf holds"
+                )
+            file.seek(begin)
+            return file.read(end - begin)
+
+        data, spans = without_weights(read, status.st_size)
+        weights: dict[int, Any] = {
+            n: empty((b - a,), "uint8").numpy() for n, (a, b) in spans.items()
+        }
+        turn = threading.Lock()
+
+        def fill(number: int) -> None:
+            view, begin = memoryview(weights[number]), spans[number][0]
+            while view:
+                if hasattr(os, "preadv"):
+                    count = os.preadv(file.fileno(), [view], begin)
+                else:
+                    with turn:
+                        file.seek(begin)
+                        count = file.readinto(view)
+                if not count:
+                    raise OSError(0, "it shrank while it was read")
+                view, begin = view[count:], begin + count
+
+        side_by_side(fill, weights)
+        return data, weights

@@ -1,0 +1,138 @@
+"""A worker that is started before it is needed, and what it compiles while passes still run.
+
+What comes out of a pass is often a kernel as it will be. The worker at hand compiles such ones
+ahead; where the kernel that is wanted in the end is another one, that was for nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import msgpack
+
+from ...base import config
+from ...runtime import DiskCache, usable_cores
+from ...runtime.locks import lock
+from ...tir.schedule import builtins_replaced
+from .net import Worker, has_python, idle_core
+from .units import CompiledUnit
+
+# It sees the modules that this process sees, and none of the folder it is started in. It multiplies
+# nothing: the threads that numpy would start for that turn round for a twentieth of a second.
+_START = (
+    "import os, sys; sys.path[:] = sys.argv[1:]; os.environ['OPENBLAS_NUM_THREADS'] = '1'; "
+    "from {0}.workers import serve; serve()"
+)
+# Modules of so many calls have kernels for one, mostly.
+_MANY_CALLS = 48
+
+
+def start_worker() -> Worker:
+    """One that serves units. Raises OSError if it cannot be started."""
+    return Worker("-S", "-c", _START.format(__package__))
+
+
+class AtHand:
+    """A worker, and what it made ahead.
+
+    units    the compiled ones, by its stem and document
+    at_work  the name of the kernel that it works on, as far as is known
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.units: dict[tuple[str, bytes], CompiledUnit] = {}
+        self.at_work: str | None = None
+        self._jobs: queue.SimpleQueue[tuple[str, Callable[[], bytes]] | None] = queue.SimpleQueue()
+        self._ended = False
+        self._thread: threading.Thread | None = None
+
+    def put(self, name: str, job: Callable[[], bytes]) -> None:
+        """Have a kernel compiled, after those that were put before.
+
+        job  gives the request, to which the answer is (stem, document, compiled unit)
+        """
+        self._jobs.put((name, job))
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._feed, daemon=True)
+            # There may be too many threads, or no more as Python is ending.
+            with contextlib.suppress(RuntimeError):
+                self._thread.start()
+
+    def _feed(self) -> None:
+        # Whatever it was, what is missing is compiled later.
+        with contextlib.suppress(Exception):
+            while not self._ended and (named := self._jobs.get()) is not None:
+                self.at_work, job = named
+                (answer,) = self.worker.ask(job())
+                if answer:
+                    stem, document, code = msgpack.unpackb(answer)
+                    self.units[stem, document] = CompiledUnit.from_bytes(code)
+        self.at_work = None
+
+    def stop(self) -> None:
+        """Have nothing more compiled that was not begun."""
+        self._ended = True
+        self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait until nothing is compiled any more, after it was stopped or its worker killed."""
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join()
+
+
+_ready: AtHand | None = None
+_ready_lock = lock()
+# Of modules whose kernels were all compiled once.
+_outlines = DiskCache("outlines", 1 << 17)
+
+
+@contextlib.contextmanager
+def worker_at_hand(outline: Sequence[str]) -> Iterator[None]:
+    """Around a build of a module that calls these operators. If there are many, a core has nothing
+    to do and no such module was built before, have a worker started while the passes run; end it
+    if nobody needed it.
+    """
+    global _ready
+    begun, key = None, None
+    if len(outline) >= _MANY_CALLS and (config.build_jobs() or usable_cores()) > 1:
+        key = "\n".join(outline).encode()
+    if key is not None and _outlines.get(key) is None:
+        if has_python() and not builtins_replaced() and idle_core():
+            with _ready_lock, contextlib.suppress(OSError, ValueError):
+                if _ready is None:
+                    begun = _ready = AtHand(start_worker())
+    else:
+        key = None
+    try:
+        yield
+        if key is not None:
+            _outlines.put(key, b"built")
+    finally:
+        with _ready_lock:
+            unneeded = begun is not None and _ready is begun
+            if unneeded:
+                _ready = None
+        if unneeded:
+            assert begun is not None
+            begun.stop()
+            begun.worker.kill()
+            begun.join()
+            begun.worker.end()
+
+
+def at_hand() -> AtHand | None:
+    """The worker that was started, if nobody took it."""
+    return _ready
+
+
+def take() -> AtHand | None:
+    """The same, for good. Whoever takes it stops it."""
+    global _ready
+    with _ready_lock:
+        taken, _ready = _ready, None
+    return taken if taken is not None and taken.worker.owner == os.getpid() else None
