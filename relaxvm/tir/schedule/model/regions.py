@@ -170,7 +170,7 @@ def only_plain_accesses(
     stack: list[tuple[Stmt, bool, bool]] = [(root, False, False)]
     while stack:
         s, in_block, trusted = stack.pop()
-        if not (outside or in_block):
+        if not (outside or in_block or type(s) in (SeqStmt, BlockRealize, Block)):
             _check_outside(s, buffer, what)
         if isinstance(s, BlockRealize):
             for e in s.iter_values if predicates else (*s.iter_values, s.predicate):
@@ -188,7 +188,7 @@ def only_plain_accesses(
             in_block = facts is not None
         elif type(s) not in (For, SeqStmt, BlockRealize):
             _walk_for_pointers(s, buffer, what, in_block and trusted)
-        stack.extend((c, in_block, trusted) for c in statements_below(s))
+        stack += [(c, in_block, trusted) for c in statements_below(s)]
 
 
 def check_no_bare_stores(state: State, data: set[Var], block: Block, what: str) -> None:
@@ -209,9 +209,10 @@ def check_no_bare_stores(state: State, data: set[Var], block: Block, what: str) 
 def _check_outside(s: Stmt, buffer: Buffer, what: str) -> None:
     """Refuse where a statement, or the range of a loop, uses the buffer outside of blocks."""
     if isinstance(s, For):
-        if reads_memory(s.min, buffer.data) or reads_memory(s.extent, buffer.data):
-            refuse(f"{what}: {buffer.name} says how long loop {s.loop_var.name} runs", s)
-    elif not isinstance(s, (SeqStmt, BlockRealize, Block)):
+        for load in (*loads_of(s.min), *loads_of(s.extent)):
+            if load.buffer.data is buffer.data:
+                refuse(f"{what}: {buffer.name} says how long loop {s.loop_var.name} runs", s)
+    else:
         loads = [n for c in s._children_() if isinstance(c, PrimExpr) for n in loads_of(c)]
         for n in (s, *loads):
             if isinstance(n, (BufferLoad, BufferStore)) and n.buffer.data is buffer.data:

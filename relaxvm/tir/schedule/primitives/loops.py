@@ -65,7 +65,7 @@ def _tidy(state: State, stmt: Stmt, loops: Sequence[For]) -> Stmt:
     """Bindings with // and % written as plain digits of the loops where that is possible."""
 
     def simple(e: PrimExpr) -> PrimExpr:
-        if not _has_division(e):
+        if type(e) is Var or not _has_division(e):
             return e
         mapper = mapper_of(state, loops)
         total = mapper.sum_of(e)
