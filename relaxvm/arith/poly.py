@@ -146,10 +146,9 @@ def build(poly: Poly, dtype: DataType, order: Callable[[PrimExpr], Any]) -> Prim
     half = 1 << (dtype.bits - 1)
     wrap = (2 * half).__rmod__ if dtype.kind == "uint" else int
     terms = [(m, c) for m, c in poly.terms.items() if m]
-    terms.sort(key=lambda mc: [*map(order, mc[0])])
-    terms.sort(key=lambda mc: mc[1] < 0)
+    terms.sort(key=lambda mc: [mc[1] < 0, *map(order, mc[0])])
     result: PrimExpr | None = None
-    const = poly.const
+    const = poly.terms.get((), 0)
     for m, c in terms:
         if c < 0 and result is None:
             result, const = IntImm(dtype, wrap(const)), 0

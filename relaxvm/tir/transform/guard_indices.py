@@ -16,6 +16,7 @@ know their data.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from ...base import DataType
@@ -31,6 +32,7 @@ from ...ir import (
     PrimExpr,
     Var,
     cast,
+    const,
 )
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
@@ -57,6 +59,7 @@ def GuardIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     return _Guard(fn).on_function(fn) if ctx.get("tir.guard_indices") else fn
 
 
+_NOTHING = contextlib.nullcontext()
 _ASKED = frozenset({Buffer, BufferLoad, Let, Call})
 
 
@@ -73,7 +76,8 @@ class _Guard(ScopedRewriter):
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
         narrowed = stmt.replace(min=first, extent=extent)
         # Where the body runs, the extent is not 0: x % n is below n there.
-        with self._given(extent >= 1):
+        some = const(True) if type(extent) is IntImm and extent.value > 0 else extent >= 1
+        with self._given(some):
             self.enter(narrowed)
             body = yield stmt.body
         self._memo = {}
@@ -105,6 +109,8 @@ class _Guard(ScopedRewriter):
     def _given(self, condition: PrimExpr) -> Any:
         # What was decided without the condition need not hold for what is decided with it.
         self._memo = {}
+        if type(condition) is IntImm and condition.value:
+            return _NOTHING
         return self.analyzer.constraint_scope(stable(condition))
 
     def _learn(self, var: Var, value: PrimExpr) -> None:
@@ -159,9 +165,8 @@ class _Guard(ScopedRewriter):
     def _checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         if len(indices) != len(buffer.shape):
             return indices
-        return tuple(
-            checked_index(i, e, buffer.name, self._proven) for i, e in zip(indices, buffer.shape)
-        )
+        pairs = zip(indices, buffer.shape)
+        return tuple([checked_index(i, e, buffer.name, self._proven) for i, e in pairs])
 
     def _proven(self, index: PrimExpr, extent: PrimExpr) -> bool:
         low, high = self.analyzer.const_int_bound(index)

@@ -285,11 +285,11 @@ class ScopedRewriter(StmtRewriter):
             top = first.value + extent.value - 1
         else:
             top = bound(first).max_value + bound(extent).max_value - 1
-        if reads_memory(first) or reads_memory(extent):
-            low = bound(first).min_value
-            count = max(0, top - low + 1)
-            first, extent = const(low, var.dtype), const(min(count, most), var.dtype)
-            top = max(top, count)
+            if reads_memory(first) or reads_memory(extent):
+                low = bound(first).min_value
+                count = max(0, top - low + 1)
+                first, extent = const(low, var.dtype), const(min(count, most), var.dtype)
+                top = max(top, count)
         if top <= most:
             dom = Range.from_min_extent(first, extent)
             self.analyzer.bind(var, dom, allow_override=True)

@@ -217,7 +217,7 @@ class _Vectorize(ScopedRewriter):
             start = vector * ((most - lanes) // (number - 1))
         part = loop.replace(min=loop.min + start, extent=const(lanes, extent.dtype))
         body = _vectors(store, part, lanes, self.analyzer)
-        few = number * sum(1 for _ in walk(body)) <= _MOST_NODES
+        few = number * len(walk(body)) <= _MOST_NODES
         if not few and store.buffer.data in self.outside:
             # Much work for LLVM to write out itself, rather than a step before it.
             return loop
