@@ -67,9 +67,10 @@ def stride(index: PrimExpr, var: Var) -> int | None:
     """
     steps: dict[int, int | None] = {}
     for e in scalar_post_order(index, {}):
-        below = [steps[id(c)] for c in e._children_() if isinstance(c, PrimExpr)]
         step: int | None = int(e is var)
-        if any(s != 0 for s in below):
+        leaf = type(e) is Var or type(e) is IntImm
+        below = () if leaf else [steps[id(c)] for c in e._children_() if isinstance(c, PrimExpr)]
+        if below.count(0) < len(below):
             step = None if None in below else _STEPS.get(type(e), _no_step)(e, *below)
         steps[id(e)] = step
     return steps[id(index)] if index.dtype.lanes == 1 else None

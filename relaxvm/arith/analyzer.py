@@ -92,6 +92,14 @@ class Extension(enum.Flag):
     ComparisonOfProductAndSum = 8
 
 
+class _Serial(dict[PrimExpr, int]):
+    """When each expression was first asked about."""
+
+    def __missing__(self, e: PrimExpr) -> int:
+        self[e] = len(self)
+        return self[e]
+
+
 class Analyzer:
     """Simplifies and proves, knowing the ranges of variables.
 
@@ -113,7 +121,7 @@ class Analyzer:
         self._bounded_exprs = False  # whether anything but variables is in _bounds
         self.depth = 0  # of constraint scopes
         self._bound_inside: list[tuple[Var, Any]] = []
-        self._serial: dict[int, tuple[int, PrimExpr]] = {}
+        self._order = _Serial().__getitem__
         self._memo: dict[int, tuple[PrimExpr, PrimExpr]] = {}
         self._polys: dict[int, tuple[PrimExpr, Poly]] = {}
         self._bound_memo: dict[int, tuple[PrimExpr, ConstIntBound]] = {}
@@ -133,18 +141,19 @@ class Analyzer:
         if self.depth and self.wrap is None:
             self._bound_inside.append((var, value))
         if isinstance(value, Range) and type(value.min) is type(value.extent) is IntImm:
-            span = ConstIntBound(value.min.value, value.min.value + value.extent.value - 1)
-            if span.min_value <= span.max_value and span.within(ConstIntBound.of_dtype(var.dtype)):
-                self._ranges[var] = (IntImm(var.dtype, span[0]), IntImm(var.dtype, span[1]))
-                self._bounds[var] = span
+            first, last = value.min.value, value.min.value + value.extent.value - 1
+            least, most = ConstIntBound.of_dtype(var.dtype)
+            if least <= first <= last <= most:
+                self._ranges[var] = (IntImm(var.dtype, first), IntImm(var.dtype, last))
+                self._bounds[var] = ConstIntBound(first, last)
                 return
         if isinstance(value, Range):
             low = self.canonical_simplify(cast(var.dtype, value.min))
             high = self.canonical_simplify(low + cast(var.dtype, value.extent) - 1)
             self._ranges[var] = (low, high)
-            least, most = self.const_int_bound(low), self._range_top(low, value.extent, high)
-            if least.min_value <= most:
-                self._bounds[var] = ConstIntBound(least.min_value, most).intersect(
+            least, most = self.const_int_bound(low)[0], self._range_top(low, value.extent, high)
+            if least <= most:
+                self._bounds[var] = ConstIntBound(least, most).intersect(
                     ConstIntBound.of_dtype(var.dtype)
                 )
         else:
@@ -199,10 +208,13 @@ class Analyzer:
     @contextmanager
     def constraint_scope(self, condition: PrimExpr) -> Iterator[None]:
         """Take `condition` for true inside the `with`."""
+        condition = self.canonical_simplify(condition)
+        if isinstance(condition, IntImm) and condition.value:
+            yield  # nothing new
+            return
         known = (dict(self._bounds), list(self._facts), dict(self._modular))
         remembered = (self._memo, self._polys, self._bound_memo, self._normal, self._fact_polys)
         binds = len(self._bound_inside)
-        condition = self.canonical_simplify(condition)
         self._forget(new=True)
         self.depth += 1
         for fact in conjuncts(condition):
@@ -291,12 +303,6 @@ class Analyzer:
         key = id(var)
         if key in self._memo or key in self._bound_memo or key in self._polys:
             self._forget()
-
-    def _order(self, e: PrimExpr) -> int:
-        entry = self._serial.get(id(e))
-        if entry is None:
-            entry = self._serial[id(e)] = (len(self._serial), e)
-        return entry[0]
 
     # -- bounds ------------------------------------------------------------------------------------
 

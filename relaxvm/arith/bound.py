@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import NamedTuple
 
 from ..base import DataType
@@ -29,6 +30,8 @@ class ConstIntBound(NamedTuple):
     @staticmethod
     def of(low: int, high: int) -> ConstIntBound:
         """The interval, with ends beyond infinity pulled back to it."""
+        if -_NEAR_INF < low < _NEAR_INF and -_NEAR_INF < high < _NEAR_INF:
+            return ConstIntBound(low, high)
         return ConstIntBound(_clamp(low), _clamp(high))
 
     @staticmethod
@@ -37,14 +40,10 @@ class ConstIntBound(NamedTuple):
         return ConstIntBound(NEG_INF, POS_INF)
 
     @staticmethod
+    @functools.cache
     def of_dtype(dtype: DataType) -> ConstIntBound:
         """All values of an integer type."""
-        element = dtype.element
-        bound = _WHOLE.get(element)
-        if bound is None:
-            bound = ConstIntBound(int(element.min_value), int(element.max_value))
-            _WHOLE[element] = bound
-        return bound
+        return ConstIntBound(int(dtype.element.min_value), int(dtype.element.max_value))
 
     @property
     def is_const(self) -> bool:
@@ -134,6 +133,3 @@ def _divisors(bound: ConstIntBound) -> list[int]:
     if low <= 1 <= high:
         candidates.append(1)
     return [y for y in candidates if y != 0] or [1]
-
-
-_WHOLE: dict[DataType, ConstIntBound] = {}

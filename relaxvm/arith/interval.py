@@ -165,6 +165,8 @@ def interval_of(expr: PrimExpr, known: Domains, analyzer: Analyzer) -> Interval 
     The bounds are reached for sums of distinct variables with constant factors; else they may be
     wider than need be.
     """
+    if type(expr) is IntImm:
+        return expr, expr
     low, high = Ends(analyzer).of(expr, known)
     return None if low is None or high is None else (low, high)
 
@@ -221,7 +223,7 @@ class Ends:
         """The interval of an expression, from those of variables."""
         done: dict[int, _Ends] = {}
         order = scalar_post_order(expr, done)
-        if any(type(n) is Let for n in order):
+        if Let in map(type, order):
             expr = transform(expr, _inlined)
             order = scalar_post_order(expr, done)
         for n in order:

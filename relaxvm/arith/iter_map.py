@@ -160,7 +160,7 @@ class IterMapper(Numbers):
         parts = [self._memo[id(c)][1] for c in e._children_() if isinstance(c, PrimExpr)]
         if None in parts:
             return None
-        if not [p for p in parts if p is not None and p.args]:
+        if not any(map(_ARGS, parts)):
             return IterSumExpr((), self._fixed(e))
         if isinstance(e, Cast):
             return parts[0] if e.dtype.is_int and e.value.dtype.is_int else None
@@ -627,7 +627,7 @@ class IterMapper(Numbers):
         return self.at_most(mark.extent, reach)
 
 
-_SCALE, _LOWER = attrgetter("scale"), attrgetter("lower_factor")
+_SCALE, _LOWER, _ARGS = attrgetter("scale"), attrgetter("lower_factor"), attrgetter("args")
 
 
 def _key(unit: Sequence[IterSplitExpr]) -> Any:

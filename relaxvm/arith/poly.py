@@ -143,41 +143,26 @@ def build(poly: Poly, dtype: DataType, order: Callable[[PrimExpr], Any]) -> Prim
     """A wrapped polynomial as an expression: terms in canonical order, what is added before what is
     subtracted.
     """
-
-    def imm(value: int) -> IntImm:
-        return IntImm(dtype, value % (1 << dtype.bits) if dtype.kind == "uint" else value)
-
-    def times(monomial: Monomial, c: int) -> PrimExpr:
-        base = product(monomial)
-        return base if c == 1 else Mul(base, imm(c))
-
-    terms = sorted(
-        ((m, c) for m, c in poly.terms.items() if m),
-        key=lambda mc: [order(f) for f in mc[0]],
-    )
     half = 1 << (dtype.bits - 1)
-    plus = [(m, c) for m, c in terms if c > 0]
-    minus = [(m, -c) for m, c in terms if c < 0]
+    wrap = (2 * half).__rmod__ if dtype.kind == "uint" else int
+    terms = [(m, c) for m, c in poly.terms.items() if m]
+    terms.sort(key=lambda mc: [mc[1] < 0, *map(order, mc[0])])
     result: PrimExpr | None = None
-    for m, c in plus:
-        term = times(m, c)
-        result = term if result is None else Add(result, term)
-    const = poly.const
-    if result is None and (minus or not terms):
-        result = imm(const)
-        const = 0
-    for m, c in minus:
-        assert result is not None
-        if c >= half:  # the most negative coefficient has no positive counterpart
-            result = Add(result, times(m, -c))
-        else:
-            result = Sub(result, times(m, c))
-    assert result is not None
-    if const > 0:
-        result = Add(result, imm(const))
-    elif const < 0:
-        result = Add(result, imm(const)) if -const >= half else Sub(result, imm(-const))
-    return result
+    const = poly.terms.get((), 0)
+    for m, c in terms:
+        if c < 0 and result is None:
+            result, const = IntImm(dtype, wrap(const)), 0
+        # The most negative coefficient has no positive counterpart.
+        size = -c if -half < c < 0 else c
+        term = m[0] if len(m) == 1 else product(m)
+        if size != 1:
+            term = Mul(term, IntImm(dtype, wrap(size)))
+        result = term if result is None else (Add if size == c else Sub)(result, term)
+    if result is None:
+        return IntImm(dtype, wrap(const))
+    if -half < const < 0:
+        return Sub(result, IntImm(dtype, wrap(-const)))
+    return Add(result, IntImm(dtype, wrap(const))) if const else result
 
 
 def without(monomial: Monomial, factors: Monomial) -> Monomial | None:

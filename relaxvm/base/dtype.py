@@ -87,13 +87,14 @@ class DataType(str):
     is_float  whether it is a floating type, bfloat16 and those of 4 and 8 bits included
     is_int    whether it is a signed or unsigned integer type (bool is not)
     is_handle whether values are addresses
+    is_small_float  whether it is a floating type of 4 or 8 bits: stored and cast, no more
     is_byte   whether numpy lacks it, and an array of it holds a byte for each element: of small
               floats, and of integers of 2 and 4 bits, whose other bits are 0 (and not looked at)
     """
 
     __slots__ = (
         *("kind", "bits", "lanes", "element", "itemsize"),
-        *("is_float", "is_int", "is_bool", "is_handle", "is_byte"),
+        *("is_float", "is_int", "is_bool", "is_handle", "is_byte", "is_small_float"),
     )
 
     kind: DataTypeKind
@@ -106,6 +107,7 @@ class DataType(str):
     is_bool: bool
     is_handle: bool
     is_byte: bool
+    is_small_float: bool
     _table: dict[str, DataType] = {}
 
     def __new__(cls, text: object) -> DataType:
@@ -149,7 +151,8 @@ class DataType(str):
         dtype.is_float = kind[0] == "f" or kind == "bfloat"
         dtype.is_int = kind in ("int", "uint")
         dtype.is_bool, dtype.is_handle = kind == "bool", kind == "handle"
-        dtype.is_byte = bits <= 8 and (kind[0] == "f" or bits in (2, 4))
+        dtype.is_small_float = bits <= 8 and kind[0] == "f"
+        dtype.is_byte = dtype.is_small_float or bits in (2, 4)
         dtype.element = dtype if lanes == 1 else cls(name.rsplit("x", 1)[0])
         return cls._table.setdefault(name, dtype)
 
@@ -185,11 +188,6 @@ class DataType(str):
     def is_float8(self) -> bool:
         """Whether this is a floating type of 8 bits: stored and cast, but not computed with."""
         return self.bits == 8 and self.kind[0] == "f"
-
-    @property
-    def is_small_float(self) -> bool:
-        """Whether this is a floating type of 4 or 8 bits: it is stored and cast, no more."""
-        return self.bits <= 8 and self.kind[0] == "f"
 
     @property
     def is_bits(self) -> bool:

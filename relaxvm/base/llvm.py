@@ -88,6 +88,7 @@ def address_in(name: str, size_bytes: int) -> Value:
 # -- types -----------------------------------------------------------------------------------------
 
 
+@functools.cache
 def vector_of(element: str, lanes: int) -> str:
     """The type of `lanes` of `element`."""
     if lanes == 1:
@@ -180,6 +181,8 @@ def constant(number: Operand, of: str) -> Value:
 
     Raises CodegenError for what the type does not hold.
     """
+    if type(number) is int:
+        return _constant(number, of)
     if isinstance(number, Value):
         if number.type != of:
             raise CodegenError(f"wanted {of}, got {number.type} {number}")

@@ -503,9 +503,7 @@ class ArithmeticExpr(BinaryExpr):
     """A binary operation whose result has the operands' dtype."""
 
     __slots__ = ()
-
-    def _init_derived_(self) -> None:
-        derive(self, "dtype", self.a.dtype)
+    _copied_: ClassVar[dict[str, str]] = {"dtype": "a.dtype"}
 
 
 class CompareExpr(BinaryExpr):
@@ -521,6 +519,7 @@ class LogicalExpr(BinaryExpr):
     """`And` or `Or` of two bools."""
 
     __slots__ = ()
+    _copied_: ClassVar[dict[str, str]] = {"dtype": "a.dtype"}
 
     @classmethod
     def _normalise_(cls, a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
@@ -528,9 +527,6 @@ class LogicalExpr(BinaryExpr):
         if a.dtype is not b.dtype:
             raise TIRError(f"And/Or: the lanes of the operands differ: {a.dtype} and {b.dtype}")
         return a, b
-
-    def _init_derived_(self) -> None:
-        derive(self, "dtype", self.a.dtype)
 
 
 @node(interned=True)
@@ -715,13 +711,11 @@ class Not(PrimExpr):
 
     a: PrimExpr
     dtype: DataType = derived()
+    _copied_ = {"dtype": "a.dtype"}
 
     @staticmethod
     def _normalise_(a: Any) -> tuple[PrimExpr]:
         return (as_condition(a),)
-
-    def _init_derived_(self) -> None:
-        derive(self, "dtype", self.a.dtype)
 
 
 @node(interned=True)
@@ -899,7 +893,9 @@ class Range(Node):
     @staticmethod
     def from_min_extent(min_value: Any, extent: Any) -> Range:
         """The range that starts at `min_value` and has `extent` elements."""
-        return Range(min=min_value, extent=extent)
+        new = Range.__new__(Range)
+        _generated_range_init(new, min_value, extent)
+        return new
 
 
 def _range_init(self: Any, begin: Any = None, end: Any = None, **fields: Any) -> None:

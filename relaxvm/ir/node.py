@@ -13,6 +13,7 @@ Field kinds, read from the annotation, whose words are looked up in the module o
 A class may define
     _normalise_(*fields) -> tuple    static; converts and checks the constructor's arguments
     _init_derived_(self)             computes the fields declared with `derived()`
+    _copied_                         or where they are found in the others: {"dtype": "a.dtype"}
     _defs_                           names of fields whose variables are bound by this node (see
                                      `equal.py`)
     _order_                          the fields compared, in the order in which definitions are met
@@ -181,6 +182,7 @@ class Node:
     _derived_fields: ClassVar[tuple[str, ...]] = ()
     _defaults: ClassVar[dict[str, Any]] = {}
     _words: ClassVar[tuple[frozenset[str], ...]] = ()
+    _copied_: ClassVar[dict[str, str]] = {}
     _defs_: ClassVar[tuple[str, ...]] = ()
     _order_: ClassVar[tuple[str, ...]] = ()
     _interned: ClassVar[bool] = False
@@ -199,18 +201,19 @@ class Node:
 
         Raises TypeError for an unknown field.
         """
-        fields, values = self._fields, self._values_()
-        changed = False
+        fields = self._fields
         for name, new in changes.items():
-            if name not in fields:
-                unknown = ", ".join(n for n in changes if n not in fields)
-                raise TypeError(
-                    f"{type(self).__name__} has no field {unknown}; it has {', '.join(fields)}"
-                )
-            place = fields.index(name)
-            if values[place] is not new:
-                values[place], changed = new, True
-        return type(self)(*values) if changed else self
+            if name not in fields or getattr(self, name) is not new:
+                break
+        else:
+            return self
+        values = dict(zip(fields, self._values_())) | changes
+        if len(values) > len(fields):
+            unknown = ", ".join(n for n in changes if n not in fields)
+            raise TypeError(
+                f"{type(self).__name__} has no field {unknown}; it has {', '.join(fields)}"
+            )
+        return type(self)(*values.values())
 
     def script(self, **options: Any) -> str:
         """The script text of this part of the IR."""
@@ -516,9 +519,11 @@ def _generate(
         lines.append("    ref = table_get(key)")
         lines += known
         lines.append("    self = new(cls_)")
-    for name in fields:
-        lines.append(f"    set_(self, {name!r}, {name})" if frozen else f"    self.{name} = {name}")
-    if cls._derived_fields:  # type: ignore[attr-defined]
+    node_class: Any = cls
+    for name, source in (dict(zip(fields, fields)) | node_class._copied_).items():
+        assign = f"set_(self, {name!r}, {source})" if frozen else f"self.{name} = {source}"
+        lines.append(f"    {assign}")
+    if len(node_class._derived_fields) > len(node_class._copied_):
         lines.append("    self._init_derived_()")
     if interned:
         lines.append("    return remember(key, self)")

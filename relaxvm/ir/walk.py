@@ -135,12 +135,14 @@ def transform(
     post: Callable[[Any], Node | None] | None,
     pre: Callable[[Any], Node | None] | None = None,
     memo: dict[int, tuple[Node, Node]] | None = None,
+    only: frozenset[type] | None = None,
 ) -> N:
     """Rebuild `root` bottom-up: `post` sees each node after its children and returns a new node,
     or None to keep it. Without a `post` all are kept.
 
     pre   sees a node first; what it returns (not None) replaces the node and is not entered
     memo  results by identity; pass one dictionary to several calls to keep shared parts shared
+    only  the classes, exactly, of what `pre` and `post` are asked about; default: all
     Each shared node is treated once; unchanged parts are the same objects afterwards. No recursion.
     """
     done: dict[int, tuple[Node, Node]] = {} if memo is None else memo
@@ -148,15 +150,14 @@ def transform(
     stack: list[tuple[Any, list[Node] | None]] = [(root, None)]
     while stack:
         n, below = stack.pop()
-        key = id(n)
+        key, asked = id(n), only is None or type(n) in only
         if below is None:
             if key in done:
                 continue
-            if pre is not None:
-                replaced = pre(n)
-                if replaced is not None:
-                    done[key] = (n, replaced)
-                    continue
+            replaced = pre(n) if pre is not None and asked else None
+            if replaced is not None:
+                done[key] = (n, replaced)
+                continue
             below = n._children_()
             if below:
                 stack.append((n, below))
@@ -164,15 +165,12 @@ def transform(
                     if id(child) not in done:
                         stack.append((child, None))
                 continue
-            changed = None if post is None else post(n)
-            done[key] = (n, n if changed is None else changed)
-            continue
         rebuilt = n
         for child in below:
             if done[id(child)][1] is not child:
                 rebuilt = n._map_children_(lambda c: done[id(c)][1])
                 break
-        changed = None if post is None else post(rebuilt)
+        changed = post(rebuilt) if post is not None and asked else None
         done[key] = (n, rebuilt if changed is None else changed)
     return done[id(root)][1]  # type: ignore[return-value]
 

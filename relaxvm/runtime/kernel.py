@@ -113,23 +113,17 @@ class Failure(Plain, form="list"):
     message: str = ""
 
     def __post_init__(self) -> None:
-        _require(
-            self.kind in _FAILURE_KINDS,
-            f"failure kind {self.kind!r} is not one of {_FAILURE_KINDS}",
-        )
-        for name in ("param", "axis", "other"):
-            value = getattr(self, name)
-            _require(
-                type(value) is int and -1 <= value < MAX_PARAMS,
-                f"failure {name}: {value!r} is out of range",
-            )
-        _require(
-            self.kind == "assert" or self.param >= 0, f"failure {self.kind!r} names no parameter"
-        )
-        _require(
-            self.kind != "alias" or self.other >= 0, "failure 'alias' names no second parameter"
-        )
-        _text(self.message, "failure message", empty_ok=True)
+        if self.kind not in _FAILURE_KINDS:
+            raise VerifyError(f"failure kind {self.kind!r} is not one of {_FAILURE_KINDS}")
+        for name, value in (("param", self.param), ("axis", self.axis), ("other", self.other)):
+            if type(value) is not int or not -1 <= value < MAX_PARAMS:
+                raise VerifyError(f"failure {name}: {value!r} is out of range")
+        if self.kind != "assert" and self.param < 0:
+            raise VerifyError(f"failure {self.kind!r} names no parameter")
+        if self.kind == "alias" and self.other < 0:
+            raise VerifyError("failure 'alias' names no second parameter")
+        if self.message != "":
+            _text(self.message, "failure message")
 
 
 @record
@@ -177,15 +171,12 @@ class KernelInfo(Plain):
         if self.flops is not None:
             check(self.flops, bound)
         for failure in self.failures:
-            _require(
-                max(failure.param, failure.other) < len(names),
-                f"{where}: a failure names parameter out of range",
-            )
+            if failure.param >= len(names) or failure.other >= len(names):
+                raise VerifyError(f"{where}: a failure names parameter out of range")
             if failure.param >= 0:
-                _require(
-                    failure.axis < max(1, len(self.params[failure.param].shape)),
-                    f"{where}: a failure's axis",
-                )
+                axes = len(self.params[failure.param].shape)
+                if failure.axis > 0 and failure.axis >= axes:
+                    raise VerifyError(f"{where}: a failure's axis")
 
     @property
     def returns(self) -> bool:

@@ -22,6 +22,7 @@ from relaxvm.ir import (
     walk,
 )
 from relaxvm.ir.node import _interned
+from relaxvm.ir.walk import transform
 from relaxvm.tir import BufferLoad, decl_buffer
 
 
@@ -105,6 +106,18 @@ def test_one_substitution_keeps_what_several_roots_share():
     assert first.buffer is second.buffer is put(buffer) and first.buffer.shape == (y,)
     assert put(x) is y and put(y + 1) is y + 1
     assert Substitution({})(first) is first
+
+
+def test_a_rewrite_of_some_classes_is_asked_about_no_others():
+    x, y = Var("x"), Var("y")
+    e, asked = (x + 1) * (y + 2), []
+
+    def post(n):
+        asked.append(type(n))
+        return n.a if type(n) is Add else None
+
+    assert transform(e, post, lambda n: y if n is x else None, only=frozenset({Add, Var})) is y * y
+    assert asked == [Add, Var, Add]  # `x` was replaced before
 
 
 def test_children_search_tuples_and_maps():

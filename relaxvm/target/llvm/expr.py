@@ -125,12 +125,10 @@ class ExprEmitter(Values):
         self.zeroed: dict[tuple[str, Value], int] = {}
         self.written: dict[Var, int] = {}
         self._accesses: dict[int, Access] = {}
-        self._memo: dict[int, Value] = {}
-        # Holding the nodes keeps their ids from being given to others.
-        self._log: list[PrimExpr] = []
+        self._memo: dict[PrimExpr, Value] = {}
         # Sums and products of variables and constants, which last as long as a block, and the
         # nodes they are of: unrolled statements share them.
-        self._sums: dict[int, tuple[Any, Value]] = {}
+        self._sums: dict[PrimExpr, Value] = {}
         self._sums_known = text.known
 
     def rebind(self) -> None:
@@ -142,16 +140,15 @@ class ExprEmitter(Values):
             self._sums, self._sums_known = {}, self.text.known
         sums = self._sums
         for part in (node.a, node.b):
-            if type(part) not in _NUMBERS and id(part) not in sums:
+            if type(part) not in _NUMBERS and part not in sums:
                 return
             if part in self.written:
                 return
-        sums[id(node)] = node, value
+        sums[node] = value
 
     def forget(self) -> None:
         """Start a new statement: memory may have changed."""
         self._memo = {}
-        self._log = []
 
     def evaluate(self, root: PrimExpr) -> Value:
         """The value of `root`, emitted here."""
@@ -160,62 +157,53 @@ class ExprEmitter(Values):
         while stack:
             node, state = stack.pop()
             if state is None:
-                if id(node) in memo:
+                if node in memo:
                     continue
                 leaf = _LEAVES.get(type(node))
                 if leaf is not None:
-                    self._keep(node, leaf(self, node))
+                    memo[node] = leaf(self, node)
                     continue
                 branching = self._branching(node) if type(node) in _BRANCHING else None
                 if branching is not None:
                     state = (branching, None)
                 else:
-                    parts, inner = self._operands(node), []
+                    state, inner = self._operands(node), []
                     sums = self._sums if self._sums_known is self.text.known else {}
-                    for part in parts:
-                        if id(part) not in memo:
+                    for part in state:
+                        if part not in memo:
                             leaf = _LEAVES.get(type(part))
                             if leaf is not None:
-                                self._keep(part, leaf(self, part))
-                            elif id(part) in sums:
-                                self._keep(part, sums[id(part)][1])
+                                memo[part] = leaf(self, part)
+                            elif part in sums:
+                                memo[part] = sums[part]
                             else:
                                 inner.append((part, None))
                     if inner:
-                        stack.append((node, parts))
+                        stack.append((node, state))
                         stack += reversed(inner)
-                    else:
-                        self._keep(node, self._emit(node, [memo[id(part)] for part in parts]))
-                    continue
+                        continue
             if type(state) is list:
-                memo = self._memo
-                self._keep(node, self._emit(node, [memo[id(part)] for part in state]))
+                memo[node] = self._emit(node, [*map(memo.__getitem__, state)])
                 continue
             generator, wanted = state
-            memo = self._memo
             try:
-                following = generator.send(None if wanted is None else memo[id(wanted)])
+                following = generator.send(None if wanted is None else memo[wanted])
             except StopIteration as done:
                 memo = self._memo
-                self._keep(node, done.value)
+                memo[node] = done.value
                 continue
             memo = self._memo
             stack.append((node, (generator, following)))
             stack.append((following, None))
-        return self._memo[id(root)]
-
-    def _keep(self, node: PrimExpr, value: Value) -> None:
-        self._memo[id(node)] = value
-        self._log.append(node)
+        return memo[root]
 
     def _open(self) -> int:
-        return len(self._log)
+        return len(self._memo)
 
     def _close(self, mark: int) -> None:
         """Forget what was emitted since `mark`: it does not dominate what follows."""
-        for node in self._log[mark:]:
-            self._memo.pop(id(node), None)
-        del self._log[mark:]
+        while len(self._memo) > mark:
+            self._memo.popitem()
 
     def _emit(self, node: Any, parts: list[Value]) -> Value:
         emitter = _EMITTERS.get(type(node))
@@ -291,10 +279,10 @@ class ExprEmitter(Values):
     def _let(self, node: Let) -> Steps:
         value = yield node.value
         former = self.env.get(node.var)
-        saved = (self._memo, self._log)
+        saved = self._memo
         if former is not None:
             # Bound twice: expressions of the variable mean another thing inside.
-            self._memo, self._log = {}, []
+            self._memo = {}
         mark = self._open()
         self.env[node.var] = value
         self.rebind()
@@ -305,7 +293,7 @@ class ExprEmitter(Values):
             del self.env[node.var]
         else:
             self.env[node.var] = former
-            self._memo, self._log = saved
+            self._memo = saved
         return result
 
     def _short_circuit(self, node: And | Or, is_and: bool) -> Steps:
@@ -371,6 +359,8 @@ class ExprEmitter(Values):
         """An index as i64 (or a vector of i64)."""
         if isinstance(index, Var) and index in self.wide:
             return self.wide[index]
+        if index.dtype is _INT64:
+            return value
         return self.cast(index.dtype, _INT64.with_lanes(index.dtype.lanes), value)
 
     def access(self, indices: tuple[PrimExpr, ...]) -> Access:
@@ -387,7 +377,7 @@ class ExprEmitter(Values):
         offset = access.offset
         for var, step in access.steps:
             offset += step * self.written[var]
-        return wrap_int(offset, _INT64)
+        return wrap_int(offset, _INT64) if access.steps else offset
 
     def address(self, dtype: DataType, pointer: Value, access: Access, rest: Value) -> Value:
         """The address of an element or the first of a run, in memory of `dtype` elements."""
@@ -426,11 +416,12 @@ class ExprEmitter(Values):
 
     def load_stored(self, node: BufferLoad, rest: Value) -> Value:
         """What memory holds, not yet as a register holds it."""
-        dtype, pointer = node.buffer.dtype, self.pointer(node.buffer.data)
+        dtype, access = node.buffer.dtype, self.access(node.indices)
         kind = storage_type(dtype, self.module.native_half)
-        access = self.access(node.indices)
         if access.shape in ("run", "strided"):
-            self.run_of(node.buffer.data, node.dtype.lanes)
+            pointer = self.run_of(node.buffer.data, node.dtype.lanes)
+        else:
+            pointer = self.pointer(node.buffer.data)
         if access.shape in ("scalar", "run"):
             lanes = node.dtype.lanes
             place = self.address(dtype, pointer, access, rest)

@@ -7,7 +7,7 @@ A generator yields the statements inside it where their code belongs. Failing as
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -69,7 +69,7 @@ from .prefetch import ask_ahead
 from .streams import coefficients, fence, is_streamed, past_caches
 from .text import value_type
 
-Steps = Generator[Stmt, None, None]
+Steps = Iterator[Stmt]
 _Around = tuple[
     Function, dict[Var, Value], dict[Var, Value], list[tuple[Operand, str]], list[Value], int
 ]
@@ -201,22 +201,20 @@ class KernelEmitter(ExprEmitter):
         self.forget()
 
     def _run(self, body: Stmt) -> None:
-        stack: list[Steps] = [self._steps(body)]
+        stack: list[Steps] = [iter((body,))]
         while stack:
-            try:
-                child = next(stack[-1])
-            except StopIteration:
+            stmt = next(stack[-1], None)
+            if stmt is None:
                 stack.pop()
                 continue
-            stack.append(self._steps(child))
-
-    def _steps(self, stmt: Stmt) -> Steps:
-        self._statement = stmt
-        self.forget()
-        handler = _HANDLERS.get(type(stmt))
-        if handler is None:
-            raise CodegenError(f"no code for {type(stmt).__name__}; lower the function first")
-        return handler(self, stmt)
+            self._statement = stmt
+            self.forget()
+            handler = _HANDLERS.get(type(stmt))
+            if handler is None:
+                raise CodegenError(f"no code for {type(stmt).__name__}; lower the function first")
+            steps = handler(self, stmt)
+            if steps is not None:
+                stack.append(steps)
 
     def need_failure(self, message: str) -> int:
         """The number of a failure this function may leave with."""
@@ -240,9 +238,9 @@ class KernelEmitter(ExprEmitter):
     # -- statements --------------------------------------------------------------------------------
 
     def sequence(self, stmt: SeqStmt) -> Steps:
-        yield from stmt.seq
+        return iter(stmt.seq)
 
-    def store_element(self, stmt: BufferStore) -> Steps:
+    def store_element(self, stmt: BufferStore) -> None:
         if stmt.buffer.data in self._read_only:
             raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
         access = self.access(stmt.indices)
@@ -258,7 +256,6 @@ class KernelEmitter(ExprEmitter):
             at_once = lanes if access.shape == "run" else 1
             self.zeroed[place] = min(at_once, self.zeroed.get(place, at_once))
         self.store(stmt.buffer.dtype, stmt.buffer.data, access, rest, value, stmt.value.dtype)
-        yield from ()
 
     def _reduction_step(self, stmt: BufferStore) -> Value | None:
         """The value of ``X[i] = X[i] + e`` or ``X[i] * e``, whose order does not matter: LLVM may
@@ -285,7 +282,7 @@ class KernelEmitter(ExprEmitter):
             )
         return self.text.op(f"fadd {flags}", self.evaluate(old), self.evaluate(step))
 
-    def evaluate_call(self, stmt: Evaluate) -> Steps:
+    def evaluate_call(self, stmt: Evaluate) -> None:
         value = stmt.value
         if (
             isinstance(value, Call)
@@ -295,7 +292,6 @@ class KernelEmitter(ExprEmitter):
             self._return(value.args[0])
         elif not isinstance(value, (IntImm, StringImm)):
             self.evaluate(value)
-        yield from ()
 
     def _return(self, value: PrimExpr) -> None:
         if self.ret is not None:
@@ -345,7 +341,7 @@ class KernelEmitter(ExprEmitter):
         dtype = stmt.loop_var.dtype
         if dtype.lanes != 1:
             raise CodegenError(f"a loop variable of {dtype}")
-        if WRITTEN_OUT in stmt.annotations and stmt.kind == ForKind.UNROLLED:
+        if stmt.kind == ForKind.UNROLLED and WRITTEN_OUT in stmt.annotations:
             yield from self._copies(stmt)
             return
         if is_streamed(self, stmt):
@@ -534,7 +530,7 @@ class KernelEmitter(ExprEmitter):
             self._read_only.discard(stmt.buffer_var)
 
 
-_HANDLERS: dict[type, Callable[[KernelEmitter, Any], Steps]] = {
+_HANDLERS: dict[type, Callable[[KernelEmitter, Any], Steps | None]] = {
     SeqStmt: KernelEmitter.sequence,
     BufferStore: KernelEmitter.store_element,
     Evaluate: KernelEmitter.evaluate_call,

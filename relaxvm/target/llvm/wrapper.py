@@ -101,7 +101,7 @@ class _Wrapper:
 
     def value(self, e: PrimExpr) -> Value:
         """An expression over what is bound, as i64."""
-        lowered = lower_intrinsics(e)
+        lowered = e if type(e) is IntImm else lower_intrinsics(e)
         # What was emitted is remembered by identity: a node must live as long as that memory.
         self._lowered.append(lowered)
         return self.g.widened(lowered, self.g.evaluate(lowered))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from ...base import UNKNOWN, Span
-from ...ir import Let, Node, PrimExpr, Var, post_order
+from ...ir import BinaryExpr, IntImm, Let, Node, PrimExpr, Var, post_order
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -121,9 +121,8 @@ class ScopeWalker:
 
     def use(self, expr: Any, place: Place) -> None:
         """Visit an expression that is evaluated here."""
-        order = post_order_expr(expr)
-        lets = [n for n in order if type(n) is Let]
-        free = self._free_with_lets(order, place) if lets else None
+        order = [expr] if type(expr) in (Var, IntImm) else post_order_expr(expr)
+        free = self._free_with_lets(order, place) if Let in map(type, order) else None
         for n in order:
             if isinstance(n, Var):
                 if free is not None and id(n) not in free:
@@ -131,7 +130,7 @@ class ScopeWalker:
                 self._use_var(n, place)
             elif type(n) is BufferLoad:
                 self.use_buffer(n.buffer, place)
-            else:
+            elif not isinstance(n, BinaryExpr):
                 for child in n._children_():
                     if isinstance(child, Buffer):
                         self.use_buffer(child, place)

@@ -342,12 +342,10 @@ class Schedule:
         function = self._current = self._function_of(arguments)
         state = self._states[function].fresh()
         try:
-            complete = {
-                name: kind.kinds[name].complete(self, value, arguments, f"{kind.method}: {name}")
-                for name, value in arguments.items()
-                if name in kind.completes
-            }
-            arguments = {**arguments, **complete}
+            for name in filter(arguments.__contains__, kind.completes):
+                value, what = arguments[name], f"{kind.method}: {name}"
+                completed = kind.kinds[name].complete(self, value, arguments, what)
+                arguments = {**arguments, name: completed}
             result, decision = self._perform(kind, arguments, state)
         except ScheduleError as error:
             raise self._rendered(kind, error, state, function) from None

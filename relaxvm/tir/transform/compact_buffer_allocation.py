@@ -27,12 +27,12 @@ from ...ir import (
     INTRINSICS,
     LT,
     Call,
+    IntImm,
     IRModule,
     PassContext,
     PrimExpr,
     Ramp,
     Range,
-    SizeVar,
     Sub,
     Var,
     cast,
@@ -42,7 +42,6 @@ from ...ir import (
     walk,
 )
 from ...ir.transform import prim_func_pass
-from ...ir.walk import transform
 from ..stmt import (
     Block,
     BlockRealize,
@@ -55,8 +54,9 @@ from ..stmt import (
     PrimFunc,
     SeqStmt,
     Stmt,
+    statements_below,
 )
-from .rewriter import Steps, StmtRewriter, bind_sizes, constant
+from .rewriter import Steps, StmtRewriter, bind_sizes, constant, with_loads
 
 
 @prim_func_pass(opt_level=0)
@@ -95,7 +95,7 @@ class _Scope:
 
     def inside(self) -> list[_Scope]:
         """Those of the statements directly in this one."""
-        return [_Scope(s, self) for s in children(self.node) if isinstance(s, Stmt)]
+        return [_Scope(s, self) for s in statements_below(self.node)]
 
     def loops_until(self, stop: Stmt | None) -> list[For]:
         """The loops around, innermost first, up to (without) the statement `stop`."""
@@ -131,22 +131,17 @@ class _Accesses:
                         self._owned[b.data] = b
                         self.of[b] = []
                 continue
+            other = (Stmt, IntImm, Buffer) if isinstance(s, BufferStore) else (Stmt, IntImm)
             for child in s._children_():
-                if not isinstance(child, (Stmt, Buffer)):
+                if not isinstance(child, other):
                     self._record(child, scope)
             if isinstance(s, BufferStore):
                 self._add(s.buffer, s.indices, scope, True)
-            else:
-                self._strange.update(
-                    self._owned[c.data]
-                    for c in s._children_()
-                    if isinstance(c, Buffer) and c.data in self._owned
-                )
         for b in self._strange:
             del self.of[b]
 
     def _record(self, root: Any, scope: _Scope) -> None:
-        for n in descend(root, _used_by, once=id):
+        for n in walk(root, into=_used_by):
             if isinstance(n, BufferLoad):
                 self._add(n.buffer, n.indices, scope, False)
             elif isinstance(n, Var) and n in self._owned:
@@ -278,6 +273,8 @@ class _Prover:
         self.analyzer = Analyzer(wrap=False)
         bind_sizes(self.analyzer, fn)
         _bind_loops(self.analyzer, (a.scope for a in accesses))
+        # Of the loops between a place and a statement around it.
+        self._spans: dict[tuple[_Scope, Stmt], dict[Var, Any]] = {}
 
     def box_within(
         self, loop: For | Block, accesses: list[_Access], shape: tuple[PrimExpr, ...]
@@ -393,7 +390,7 @@ class _Prover:
     ) -> _Box | None:
         """The box of a store under `nest`, if each of its elements is written."""
         extents = {f.loop_var: f.extent for f in nest}
-        if any(v in extents for f in nest for e in (f.min, f.extent) for v in walk(e)):
+        if any(_mentions(e, extents) for f in nest for e in (f.min, f.extent)):
             return None
         mapper = IterMapper({f.loop_var: (f.min, f.extent) for f in nest}, self.analyzer)
         totals: list[IterSumExpr] = []
@@ -415,9 +412,8 @@ class _Prover:
         return _Box(tuple(lows), tuple(sizes)) if mapper.independent(totals) else None
 
     def _inside(self, access: _Access, loop: Stmt, box: _Box, shape: tuple[PrimExpr, ...]) -> bool:
-        known: dict[Any, Any] = {}
-        loops = access.scope.loops_until(loop)
-        for f in reversed(loops):
+        known = self._spans.setdefault((access.scope, loop), {})
+        for f in () if known else reversed(access.scope.loops_until(loop)):
             first = interval_of(f.min, known, self.analyzer)
             last = interval_of(f.min + f.extent - 1, known, self.analyzer)
             known[f.loop_var] = None if first is None or last is None else (first[0], last[1])
@@ -470,11 +466,13 @@ def _same(a: _Access, b: _Access) -> bool:
 
 def _mentions_any(e: PrimExpr, scope: _Scope) -> bool:
     """Whether `e` has a variable of the loops around."""
+    if type(e) is IntImm:
+        return False
     return _mentions(e, {f.loop_var: f.extent for f in scope.loops_until(None)})
 
 
 def _mentions(e: PrimExpr, variables: dict[Var, PrimExpr]) -> bool:
-    return any(isinstance(n, (Var, SizeVar)) and n in variables for n in walk(e))
+    return type(e) is not IntImm and not variables.keys().isdisjoint(walk(e))
 
 
 # -- shrinking -------------------------------------------------------------------------------------
@@ -517,12 +515,10 @@ class _Shrink(StmtRewriter):
         return self.new.get(b, b)
 
     def expr(self, e: Any) -> Any:
-        return transform(
-            e, self._load, pre=lambda n: n if type(n) is Buffer else None, memo=self._memo
-        )
+        return with_loads(e, self._load, self._memo)
 
-    def _load(self, n: Any) -> Any:
-        if type(n) is BufferLoad and n.buffer in self.boxes:
+    def _load(self, n: BufferLoad) -> BufferLoad | None:
+        if n.buffer in self.boxes:
             return BufferLoad(self.new[n.buffer], self._place(n.buffer, n.indices))
         return None
 

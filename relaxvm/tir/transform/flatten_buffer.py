@@ -33,9 +33,10 @@ from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
 from ..flat import flat_buffer, flat_index, strides_of
 from ..stmt import Allocate, Buffer, BufferLoad, BufferStore, DeclBuffer, PrimFunc, Stmt
-from .rewriter import ScopedRewriter, Steps, replace_tuple
+from .rewriter import ScopedRewriter, Steps, replace_tuple, with_loads
 
 _INT64 = DataType("int64")
+_DIVISIONS = {FloorDiv, FloorMod}
 _ARITHMETIC = (Add, Sub, Mul, FloorDiv, FloorMod)
 
 
@@ -91,13 +92,9 @@ class _Flatten(ScopedRewriter):
     # -- accesses ----------------------------------------------------------------------------------
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return transform(
-            e, self._access, pre=lambda n: n if isinstance(n, Buffer) else None, memo=self._memo
-        )
+        return with_loads(e, self._access, self._memo)
 
-    def _access(self, n: Any) -> Any:
-        if not isinstance(n, BufferLoad):
-            return None
+    def _access(self, n: BufferLoad) -> BufferLoad:
         flat, index = self._place(n.buffer, n.indices)
         return n if flat is n.buffer and index is n.indices[0] else BufferLoad(flat, (index,))
 
@@ -116,7 +113,7 @@ class _Flatten(ScopedRewriter):
         if strides is None:
             strides = self._strides[buffer] = strides_of(buffer)
         index = flat_index(buffer, indices, self.widen, strides)
-        if any(type(n) in (FloorDiv, FloorMod) for n in walk(index)):
+        if not _DIVISIONS.isdisjoint(map(type, walk(index))):
             # What layouts of tiles leave behind: x // 8 * 8 + x % 8.
             index = self.analyzer.simplify(index)
         lanes = buffer.dtype.lanes

@@ -16,6 +16,7 @@ know their data.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from ...base import DataType
@@ -31,6 +32,7 @@ from ...ir import (
     PrimExpr,
     Var,
     cast,
+    const,
 )
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
@@ -57,6 +59,10 @@ def GuardIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     return _Guard(fn).on_function(fn) if ctx.get("tir.guard_indices") else fn
 
 
+_NOTHING = contextlib.nullcontext()
+_ASKED = frozenset({Buffer, BufferLoad, Let, Call})
+
+
 class _Guard(ScopedRewriter):
     def __init__(self, fn: PrimFunc) -> None:
         super().__init__(fn)
@@ -70,7 +76,9 @@ class _Guard(ScopedRewriter):
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
         narrowed = stmt.replace(min=first, extent=extent)
         # Where the body runs, the extent is not 0: x % n is below n there.
-        with self._given(extent >= 1), self.loop_range(narrowed):
+        some = const(True) if type(extent) is IntImm and extent.value > 0 else extent >= 1
+        with self._given(some):
+            self.enter(narrowed)
             body = yield stmt.body
         self._memo = {}
         return narrowed.replace(body=body)
@@ -101,6 +109,8 @@ class _Guard(ScopedRewriter):
     def _given(self, condition: PrimExpr) -> Any:
         # What was decided without the condition need not hold for what is decided with it.
         self._memo = {}
+        if type(condition) is IntImm and condition.value:
+            return _NOTHING
         return self.analyzer.constraint_scope(stable(condition))
 
     def _learn(self, var: Var, value: PrimExpr) -> None:
@@ -120,14 +130,14 @@ class _Guard(ScopedRewriter):
         return stmt if same else stmt.replace(value=value, indices=indices)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return transform(e, self._access, pre=self._enter, memo=self._memo)
+        return transform(e, self._access, self._enter, self._memo, _ASKED)
 
     def _enter(self, n: Any) -> Any:
-        if isinstance(n, Buffer):
+        if type(n) is Buffer:
             return n
-        if isinstance(n, Let):
+        if type(n) is Let:
             self._learn(n.var, n.value)
-        if not (isinstance(n, Call) and _is_branch(n)):
+        if type(n) is not Call or not _is_branch(n):
             return None
         self._branches = self._branches + 1 if self._nesting else 0
         if self._nesting >= _MAX_NESTING or self._branches >= _MAX_BRANCHES:
@@ -146,7 +156,7 @@ class _Guard(ScopedRewriter):
         return n if same else n.replace(args=tuple(args))
 
     def _access(self, n: Any) -> Any:
-        if not isinstance(n, BufferLoad):
+        if type(n) is not BufferLoad:
             return None
         indices = self._checked(n.buffer, n.indices)
         same = all(a is b for a, b in zip(indices, n.indices))
@@ -155,9 +165,8 @@ class _Guard(ScopedRewriter):
     def _checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         if len(indices) != len(buffer.shape):
             return indices
-        return tuple(
-            checked_index(i, e, buffer.name, self._proven) for i, e in zip(indices, buffer.shape)
-        )
+        pairs = zip(indices, buffer.shape)
+        return tuple([checked_index(i, e, buffer.name, self._proven) for i, e in pairs])
 
     def _proven(self, index: PrimExpr, extent: PrimExpr) -> bool:
         low, high = self.analyzer.const_int_bound(index)

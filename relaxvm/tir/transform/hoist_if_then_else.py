@@ -50,7 +50,7 @@ from ...ir import (
 from ...ir.transform import prim_func_pass, register_config
 from ..copies import renew
 from ..op import if_then_else
-from ..stmt import BufferStore, For, ForKind, IfThenElse, PrimFunc, Stmt, seq
+from ..stmt import BufferStore, For, ForKind, IfThenElse, PrimFunc, Stmt, seq, statements_in
 from .hoist_expression import HoistedConditionals, HoistedLetBindings, hoisted
 from .rewriter import ScopedRewriter, Steps, is_plain
 
@@ -78,7 +78,12 @@ def HoistIfThenElse(
         if ctx.get("tir.HoistIfThenElse.support_block_scope_hoisting"):
             chosen |= HoistedConditionals.UsingBlockVar
         fn = hoisted(fn, chosen, HoistedLetBindings.Never)
-    return _Hoist(fn).on_function(fn)
+    possible = any(type(s) is IfThenElse or _is_choice(s) for s in statements_in(fn.body))
+    return _Hoist(fn).on_function(fn) if possible else fn
+
+
+def _is_choice(s: Stmt) -> bool:
+    return type(s) is BufferStore and _choice(s.value) is not None
 
 
 # Parts that one loop becomes at most: both sides of a bound may have more bounds, and so on.
@@ -92,8 +97,8 @@ class _Hoist(ScopedRewriter):
         self._parted: int | None = None
 
     def on_for(self, stmt: For) -> Steps:
-        with self.loop_range(stmt):
-            body = yield stmt.body
+        self.enter(stmt)
+        body = yield stmt.body
         loop = stmt.replace(body=body)
         if stmt.kind != ForKind.SERIAL or stmt.annotations:
             return loop

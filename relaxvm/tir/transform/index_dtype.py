@@ -78,7 +78,8 @@ def with_index_dtype(fn: PrimFunc, dtype: Any, exact: bool = True) -> PrimFunc:
     dtypes, to = _index_dtypes(fn), as_dtype(dtype)
     # Formulas have no other casts of indices than their dimensions ask for.
     if dtypes <= {to} and (
-        fn.span is FORMULA or not any(_hides_index(n, to) for n in body_nodes(fn))
+        fn.span is FORMULA
+        or not any(_hides_index(n, to) for n in body_nodes(fn) if type(n) is Cast)
     ):
         return fn
     rewriter = _IndexDtype(fn, to, exact)
@@ -99,14 +100,10 @@ def _index_dtypes(fn: PrimFunc) -> set[DataType]:
     return dtypes
 
 
-def _hides_index(n: Any, to: DataType) -> bool:
-    """Whether `n` is an index in a cast, which may be had without."""
-    return (
-        type(n) is Cast
-        and n.dtype is to
-        and n.value.dtype.is_int
-        and not isinstance(n.value, (BufferLoad, Var))
-    )
+def _hides_index(n: Cast, to: DataType) -> bool:
+    """Whether an index is in a cast, which may be had without."""
+    inside = n.value
+    return n.dtype is to and inside.dtype.is_int and not isinstance(inside, (BufferLoad, Var))
 
 
 class _Sides(NamedTuple):

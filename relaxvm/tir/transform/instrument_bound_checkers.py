@@ -39,7 +39,6 @@ from ...ir import (
     walk,
 )
 from ...ir.transform import prim_func_pass, register_config
-from ...ir.walk import transform
 from ..flat import flat_extent
 from ..stmt import (
     Allocate,
@@ -53,7 +52,7 @@ from ..stmt import (
     Stmt,
 )
 from .bound_check import checked_index
-from .rewriter import ScopedRewriter, Steps
+from .rewriter import ScopedRewriter, Steps, with_loads
 
 _INT64 = DataType("int64")
 
@@ -141,21 +140,17 @@ class _Instrument(ScopedRewriter):
         self._memo = {}
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
         loop = stmt.replace(min=first, extent=extent)
-        with self.loop_range(loop):
-            body = yield stmt.body
+        self.enter(loop)
+        body = yield stmt.body
         self._memo = {}
         return loop.replace(body=body)
 
     # -- accesses ----------------------------------------------------------------------------------
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return transform(
-            e, self._access, pre=lambda n: n if isinstance(n, Buffer) else None, memo=self._memo
-        )
+        return with_loads(e, self._access, self._memo)
 
-    def _access(self, n: Any) -> Any:
-        if not isinstance(n, BufferLoad):
-            return None
+    def _access(self, n: BufferLoad) -> BufferLoad:
         index = self._checked(n.buffer, n.indices)
         return n if index is n.indices[0] else BufferLoad(n.buffer, (index,))
 

@@ -9,7 +9,7 @@ with T.block("C"):                          with T.block("C"):
 
 from __future__ import annotations
 
-from ...ir import EQ, And, IRModule, Node, PassContext, PrimExpr
+from ...ir import EQ, And, IRModule, PassContext, PrimExpr
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
 from ..stmt import Block, IfThenElse, PrimFunc, seq
@@ -18,11 +18,14 @@ from ..stmt import Block, IfThenElse, PrimFunc, seq
 @prim_func_pass(opt_level=0)
 def LowerInitBlock(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Replace the init part of every block by a guarded statement in its body."""
-    return transform(fn, _lower)
+    return transform(fn, _lower, only=_BLOCK)
 
 
-def _lower(n: Node) -> Node | None:
-    if not isinstance(n, Block) or n.init is None:
+_BLOCK = frozenset({Block})
+
+
+def _lower(n: Block) -> Block | None:
+    if n.init is None:
         return None
     condition: PrimExpr | None = None
     for axis in n.iter_vars:

@@ -122,10 +122,9 @@ def lower_intrinsics(
             written = _formula(n, formulas, fused)
             if written is not None:
                 return written
-        handler = _HANDLERS.get(type(n))
-        return None if handler is None else handler(n, analyzer)
+        return _HANDLERS[type(n)](n, analyzer)
 
-    return transform(e, post, pre=lambda n: n if isinstance(n, Buffer) else None, memo=memo)
+    return transform(e, post, lambda n: n if type(n) is Buffer else None, memo, _ASKED)
 
 
 def _not_negative(e: PrimExpr, analyzer: Analyzer | None) -> bool:
@@ -234,3 +233,4 @@ _HANDLERS: dict[type, Callable[[Any, Analyzer | None], PrimExpr | None]] = {
     FloorMod: _floor_mod,
     Call: _call,
 }
+_ASKED = frozenset({Buffer, *_HANDLERS})

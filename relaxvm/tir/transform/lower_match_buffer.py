@@ -17,7 +17,6 @@ from ...ir import (
     EQ,
     Add,
     IRModule,
-    Node,
     PassContext,
     PrimExpr,
     Ramp,
@@ -40,6 +39,7 @@ from ..stmt import (
     MatchBufferRegion,
     PrimFunc,
     Stmt,
+    statements_in,
 )
 from .rewriter import N, ScopedRewriter, Steps, replace_tuple
 
@@ -47,7 +47,15 @@ from .rewriter import N, ScopedRewriter, Steps, replace_tuple
 @prim_func_pass(opt_level=0)
 def LowerMatchBuffer(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Remove every match_buffer of a block."""
-    return _Lower(fn).on_function(fn)
+    views = any(type(s) is Block and s.match_buffers for s in statements_in(fn.body))
+    return _Lower(fn).on_function(fn) if views else fn
+
+
+_ACCESSES = frozenset({Buffer, BufferLoad, BufferRegion})
+
+
+def _kept(n: Any) -> Any:
+    return n if type(n) is Buffer else None
 
 
 class _Lower(ScopedRewriter):
@@ -58,24 +66,15 @@ class _Lower(ScopedRewriter):
     def resolve(self, n: N) -> N:
         if not self.views and not self.env:
             return n
-        env = self.env
-
-        def replaced(n: Any) -> Node | None:
-            value = env.get(id(n))
-            if value is not None:
-                return value
-            # A region's buffer and a load's buffer are children; the load itself is rewritten
-            # below.
-            return n if isinstance(n, Buffer) else None
-
-        return transform(n, self._access, pre=replaced, memo=self._memo)
+        # A region's buffer and a load's buffer are children; what holds them is rewritten.
+        return transform(n, self._access, _kept, self._memo, _ACCESSES)
 
     def _access(self, n: Any) -> Any:
-        if isinstance(n, BufferLoad) and n.buffer in self.views:
-            return BufferLoad(*self._source(n.buffer, n.indices))
-        if isinstance(n, BufferRegion) and n.buffer in self.views:
+        if n.buffer not in self.views:
+            return None
+        if type(n) is BufferRegion:
             return self._region(n)
-        return None
+        return BufferLoad(*self._source(n.buffer, n.indices))
 
     def _source(
         self, view: Buffer, indices: tuple[PrimExpr, ...]

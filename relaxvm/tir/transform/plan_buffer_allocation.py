@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import TIRError
-from ...ir import IRModule, PassContext, Var, children, const, descend, walk
+from ...ir import IRModule, Node, PassContext, Var, children, const, descend, walk
 from ...ir.transform import prim_func_pass
 from ..stmt import (
     Block,
@@ -59,6 +59,7 @@ def _places(fn: PrimFunc) -> dict[int, list[Buffer]]:
     """
     owners: dict[Any, tuple[Buffer, Block]] = {}
     lowest: dict[Any, _Path] = {}
+    handles: dict[Node, list[Var]] = {}  # in what stands in statements, often the same
     shared: set[int] = set()
     seen: set[int] = set()
 
@@ -80,10 +81,12 @@ def _places(fn: PrimFunc) -> dict[int, list[Buffer]]:
             skip = {id(b) for b in n.alloc_buffers}
         for child in children(n):
             if not isinstance(child, Stmt) and id(child) not in skip and path is not None:
-                for used in walk(child):
-                    if isinstance(used, Var) and used.dtype.is_handle:
-                        former = lowest.get(used)
-                        lowest[used] = path if former is None else _common(former, path)
+                if child not in handles:
+                    inside = [v for v in walk(child) if isinstance(v, Var) and v.dtype.is_handle]
+                    handles[child] = inside
+                for used in handles[child]:
+                    former = lowest.get(used)
+                    lowest[used] = path if former is None else _common(former, path)
     moves: dict[int, list[Buffer]] = {}
     for data, (buffer, owner) in owners.items():
         place = lowest.get(data)

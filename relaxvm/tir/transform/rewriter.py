@@ -7,8 +7,8 @@ generator that yields those and is sent what became of them; of one without, a p
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Generator, Iterator, Mapping
+import operator
+from collections.abc import Callable, Generator, Mapping
 from typing import Any, TypeVar
 
 from ...arith import Analyzer, ConstIntBound, conjuncts
@@ -186,7 +186,7 @@ class StmtRewriter:
         parts = []
         for each in stmt.seq:
             parts.append((yield each))
-        if all(a is b for a, b in zip(parts, stmt.seq)):
+        if all(map(operator.is_, parts, stmt.seq)):
             return stmt
         return seq(*parts)
 
@@ -236,7 +236,7 @@ class ScopedRewriter(StmtRewriter):
     def __init__(self, fn: PrimFunc | None = None) -> None:
         super().__init__()
         self.analyzer = Analyzer(wrap=True)
-        self.env: dict[int, Node] = {}
+        self.env: dict[int, tuple[Node, Node]] = {}  # by identity: what stands for what
         self._memo: dict[int, tuple[Node, Node]] = {}
         self._buffers: dict[Buffer, Buffer] = {}
         if fn is not None:
@@ -249,14 +249,11 @@ class ScopedRewriter(StmtRewriter):
         """An expression or a region with what is known in it."""
         if not self.env:
             return n
-        env = self.env
-        return transform(n, fold, pre=lambda n: self._replaced(n, env), memo=self._memo)
 
-    def _replaced(self, n: Any, env: dict[int, Node]) -> Node | None:
-        value = env.get(id(n))
-        if value is None and type(n) is Buffer:
-            return self.buffer(n)
-        return value
+        def buffer(n: Any) -> Buffer | None:
+            return self.buffer(n) if type(n) is Buffer else None
+
+        return transform(n, fold, buffer, self._memo, _FOLDED)
 
     def buffer(self, b: Buffer) -> Buffer:
         """The buffer with what is known in its shape, strides and offset; decided once, where it
@@ -266,48 +263,62 @@ class ScopedRewriter(StmtRewriter):
         if resolved is None:
             resolved = b
             if self.env:
-                env = self.env
-                resolved = map_children(
-                    b, lambda c: transform(c, None, pre=lambda n: env.get(id(n)))
-                )
+                memo = dict(self.env)
+                resolved = map_children(b, lambda c: transform(c, None, memo=memo))
             self._buffers[b] = resolved
         return resolved
 
     def define(self, values: Mapping[Any, Any]) -> None:
         """Let variables (or buffers) stand for values from here on."""
         for key, value in values.items():
-            self.env[id(key)] = as_expr(value, key.dtype) if isinstance(value, int) else value
-        self._memo = {}
+            new = as_expr(value, key.dtype) if isinstance(value, int) else value
+            self.env[id(key)] = (key, new)
+        self._memo = dict(self.env)
 
-    @contextlib.contextmanager
-    def loop_range(self, stmt: For) -> Iterator[None]:
-        """The body of a loop, in which its variable is in the loop's range (if that does not wrap).
-        Of a range that was read from memory only the constant bounds: the body may write there.
+    def enter(self, stmt: For) -> None:
+        """Let the variable of a loop be in the loop's range (if that does not wrap). Of a range
+        that was read from memory only the constant bounds: the body may write there.
         """
         first, extent, var = stmt.min, stmt.extent, stmt.loop_var
-        bound, most = self.analyzer.const_int_bound, int(var.dtype.max_value)
-        top = bound(first).max_value + bound(extent).max_value - 1
-        if reads_memory(first) or reads_memory(extent):
-            low = bound(first).min_value
-            count = max(0, top - low + 1)
-            first, extent = const(low, var.dtype), const(min(count, most), var.dtype)
-            top = max(top, count)
+        bound, most = self.analyzer.const_int_bound, ConstIntBound.of_dtype(var.dtype).max_value
+        if type(first) is type(extent) is IntImm:
+            top = first.value + extent.value - 1
+        else:
+            top = bound(first).max_value + bound(extent).max_value - 1
+            if reads_memory(first) or reads_memory(extent):
+                low = bound(first).min_value
+                count = max(0, top - low + 1)
+                first, extent = const(low, var.dtype), const(min(count, most), var.dtype)
+                top = max(top, count)
         if top <= most:
             dom = Range.from_min_extent(first, extent)
             self.analyzer.bind(var, dom, allow_override=True)
-        yield
 
     def on_for(self, stmt: For) -> Steps:
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
         loop = stmt.replace(min=first, extent=extent)
-        with self.loop_range(loop):
-            body = yield stmt.body
+        self.enter(loop)
+        body = yield stmt.body
         return loop.replace(body=body)
 
 
 def reads_memory(e: Any) -> bool:
     """Whether `e` depends on what buffers hold."""
-    return holds(e, BufferLoad)
+    return type(e) is not IntImm and holds(e, BufferLoad)
+
+
+_LOADS = frozenset({Buffer, BufferLoad})
+
+
+def with_loads(
+    e: N, load: Callable[[Any], Node | None], memo: dict[int, tuple[Node, Node]] | None = None
+) -> N:
+    """`e` with every load in it replaced by what `load` gives for it (None: it stays), those in
+    its indices first. Buffers are not entered.
+    """
+    if type(e) in (Var, IntImm):
+        return e
+    return transform(e, load, lambda n: n if type(n) is Buffer else None, memo, _LOADS)
 
 
 _PLAIN = (Var, IntImm, ArithmeticExpr, CompareExpr, And, Or, Not)
@@ -346,6 +357,7 @@ def fold(n: Any) -> PrimExpr | None:
     return None
 
 
+_FOLDED: frozenset[type] = frozenset({Buffer, *ArithmeticExpr.__subclasses__()})
 MAX_SIZE = 1 << 40
 
 

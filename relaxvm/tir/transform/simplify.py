@@ -22,11 +22,8 @@ from typing import Any
 from ...arith import conjuncts
 from ...ir import And, FloatImm, IntImm, IRModule, Not, Or, PassContext, PrimExpr, substitute
 from ...ir.transform import prim_func_pass, register_config
-from ...ir.walk import transform
 from ..stmt import (
     AssertStmt,
-    Buffer,
-    BufferLoad,
     For,
     ForKind,
     IfThenElse,
@@ -36,7 +33,7 @@ from ..stmt import (
     seq,
 )
 from .known_values import KnowingRewriter
-from .rewriter import Steps, constant, is_plain, reads_memory, stable
+from .rewriter import Steps, constant, is_plain, reads_memory, stable, with_loads
 
 _KEY = "tir.Simplify"
 for _name, _default, _doc in (
@@ -103,11 +100,7 @@ class _Simplify(KnowingRewriter):
     def _with_known(self, e: PrimExpr) -> PrimExpr:
         if not self.known.facts:
             return e
-
-        def value(n: Any) -> Any:
-            return self.known.value_at(n.buffer, n.indices) if type(n) is BufferLoad else None
-
-        return transform(e, value, pre=lambda n: n if isinstance(n, Buffer) else None)
+        return with_loads(e, lambda n: self.known.value_at(n.buffer, n.indices))
 
     def condition(self, e: PrimExpr) -> PrimExpr:
         """A condition, decided if it can be."""
@@ -124,7 +117,8 @@ class _Simplify(KnowingRewriter):
             body = yield substitute(stmt.body, {stmt.loop_var: first})
             return body
         loop = stmt.replace(min=first, extent=extent)
-        with self.loop_range(loop), self.known.loop(loop):
+        self.enter(loop)
+        with self.known.loop(loop):
             body = yield stmt.body
         return loop.replace(body=body)
 

@@ -174,7 +174,7 @@ class _Unroll(StmtRewriter):
             return seq(), _Left()
         if not (few or self.options["explicit_unroll"]):
             return stmt.replace(kind=ForKind.UNROLLED), left._replace(loops=True)
-        below = list(post_order(stmt.body))
+        below = walk(stmt.body)
         nodes = len(below)
         nodes += sum(int(n.annotations.get(WRITTEN_OUT, 0)) for n in below if type(n) is For)
         if nodes * extent > min(MAX_NODES, self._nodes_left):
@@ -185,7 +185,7 @@ class _Unroll(StmtRewriter):
             more = {WRITTEN_OUT: const(nodes * (extent - 1), "int64")}
             annotations = {**stmt.annotations, **more}
             return stmt.replace(kind=ForKind.UNROLLED, annotations=annotations), left
-        return seq(*_copies(stmt, extent, below)), left
+        return seq(*iterations(stmt, extent)), left
 
 
 def _differs_in_places(var: Var, body: Stmt) -> bool:
@@ -227,15 +227,11 @@ def _moves(var: Var, indices: tuple[PrimExpr, ...]) -> bool:
 
 
 def iterations(stmt: For, extent: int) -> list[Stmt]:
-    """The body of a loop for each of its values, `extent` of them; each defines what is its own."""
-    return _copies(stmt, extent, list(post_order(stmt.body)))
-
-
-def _copies(stmt: For, extent: int, below: list[Any]) -> list[Stmt]:
-    """`below` is what is in the body, children first. Only what the loop's variable and what is
-    defined inside stand in is looked at for each copy.
+    """The body of a loop for each of its values, `extent` of them; each defines what is its own.
+    Only what the loop's variable and what is defined inside stand in is looked at for each copy.
     """
     var, body = stmt.loop_var, stmt.body
+    below = post_order(body)
     own = _definitions(below)
     moved = {id(var), *map(id, own)}
     changing = []

@@ -59,7 +59,6 @@ from ...ir import (
     Var,
     binary,
     cast,
-    children,
     const,
     descend,
     post_order,
@@ -150,10 +149,10 @@ class _Vectorize(ScopedRewriter):
         if stmt.annotations:
             # They may be about the vectors inside.
             self.bits = 0
-        with self.loop_range(stmt):
-            body = yield stmt.body
-            if stmt.kind == ForKind.VECTORIZED and self.enable:
-                body = _decided(body, stmt, self.analyzer)
+        self.enter(stmt)
+        body = yield stmt.body
+        if stmt.kind == ForKind.VECTORIZED and self.enable:
+            body = _decided(body, stmt, self.analyzer)
         self.bits = bits
         loop, lanes = stmt.replace(body=body), constant(stmt.extent)
         if self.scalars and stmt.kind == ForKind.PARALLEL:
@@ -218,7 +217,7 @@ class _Vectorize(ScopedRewriter):
             start = vector * ((most - lanes) // (number - 1))
         part = loop.replace(min=loop.min + start, extent=const(lanes, extent.dtype))
         body = _vectors(store, part, lanes, self.analyzer)
-        few = number * sum(1 for _ in walk(body)) <= _MOST_NODES
+        few = number * len(walk(body)) <= _MOST_NODES
         if not few and store.buffer.data in self.outside:
             # Much work for LLVM to write out itself, rather than a step before it.
             return loop
@@ -278,7 +277,7 @@ def _decided(body: Stmt, loop: For, analyzer: Analyzer) -> Stmt:
     def decide(n: Any) -> Any:
         if isinstance(n, CompareExpr):
             return _of_the_first(n, loop, analyzer)
-        if not isinstance(n, Call) or n.op is not INTRINSICS["if_then_else"]:
+        if n.op is not INTRINSICS["if_then_else"]:
             return None
         condition, inside, outside = n.args
         left: list[PrimExpr] = []
@@ -296,7 +295,10 @@ def _decided(body: Stmt, loop: For, analyzer: Analyzer) -> Stmt:
             decision = And(decision, each)
         return if_then_else(decision, inside, outside)
 
-    return transform(body, decide)
+    return transform(body, decide, only=_DECIDED)
+
+
+_DECIDED: frozenset[type] = frozenset({Call, *CompareExpr.__subclasses__()})
 
 
 def _of_the_first(condition: CompareExpr, loop: For, analyzer: Analyzer) -> PrimExpr | None:
@@ -390,7 +392,7 @@ class _Lanes(StmtRewriter):
         def below(n: PrimExpr) -> list[PrimExpr]:
             if id(n) in done or isinstance(n, Let):
                 return []
-            return [c for c in children(n) if isinstance(c, PrimExpr)]
+            return [c for c in n._children_() if isinstance(c, PrimExpr)]
 
         for n in post_order(e, below):
             if id(n) in done:
@@ -404,7 +406,7 @@ class _Lanes(StmtRewriter):
     def _rebuild(self, n: Any) -> PrimExpr:
         children = [c for c in n._children_() if isinstance(c, PrimExpr)]
         new = [self._memo[id(c)][1] for c in children]
-        if all(a is b for a, b in zip(children, new)):
+        if all(map(operator.is_, children, new)):
             return n
         if any(c.dtype.lanes > 1 for c in children):
             raise _NoVector("it has vectors already")
@@ -448,7 +450,7 @@ class _Lanes(StmtRewriter):
 
     def _handled(self, stmt: Stmt) -> Stmt | Steps:
         if isinstance(stmt, (BufferStore, Evaluate)):
-            if not any(id(n) in self.env for n in walk(stmt)):
+            if self.env.keys().isdisjoint(map(id, walk(stmt))):
                 # The same in every iteration: once is enough for a store, and for what has no
                 # effect.
                 return stmt

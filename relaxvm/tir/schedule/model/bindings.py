@@ -4,6 +4,7 @@ some loops run, and whether all of its domain is run.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -207,7 +208,8 @@ def covers_domain(
 def moving_domain(state: State, block: Block) -> str:
     """Which axis has a range that a loop outside changes, as a reason; empty if there is none."""
     for axis in block.iter_vars:
-        for v in () if axis.dom is None else free_variables(axis.dom):
+        ends = () if axis.dom is None else (axis.dom.min, axis.dom.extent)
+        for v in itertools.chain(*map(free_variables, ends)):
             if state.has_loop(v):
                 return f"the range of its axis {axis.var.name} changes with loop {v.name}"
     return ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from ....ir import Node, PrimExpr, Range, Var, const, descend, walk
+from ....ir import IntImm, Node, PrimExpr, Range, Var, const, descend, walk
 from ....ir.walk import transform
 from ...analysis import get_block_access_region
 from ...stmt import (
@@ -149,7 +149,7 @@ def replace_buffers(root: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
 
 def reads_memory(e: PrimExpr, data: Var) -> bool:
     """Whether an expression loads from the memory `data`."""
-    return any(n.buffer.data is data for n in loads_of(e))
+    return type(e) is not IntImm and any(n.buffer.data is data for n in loads_of(e))
 
 
 def only_plain_accesses(
@@ -170,7 +170,7 @@ def only_plain_accesses(
     stack: list[tuple[Stmt, bool, bool]] = [(root, False, False)]
     while stack:
         s, in_block, trusted = stack.pop()
-        if not (outside or in_block):
+        if not (outside or in_block or type(s) in (SeqStmt, BlockRealize, Block)):
             _check_outside(s, buffer, what)
         if isinstance(s, BlockRealize):
             for e in s.iter_values if predicates else (*s.iter_values, s.predicate):
@@ -178,8 +178,8 @@ def only_plain_accesses(
                     refuse(f"{what}: {buffer.name} is read in the binding of a block", s)
         if isinstance(s, Block):
             facts = facts_of(state, s) if not state.child_realizes(s) else None
-            declared = any(r.buffer.data is buffer.data for r in (*s.reads, *s.writes))
-            trusted = pointers and declared
+            declared = (r.buffer.data is buffer.data for r in (*s.reads, *s.writes))
+            trusted = pointers and any(declared)
             if facts is not None and facts.simple:
                 _check_simple(facts, buffer, what, trusted)
                 continue
@@ -188,26 +188,31 @@ def only_plain_accesses(
             in_block = facts is not None
         elif type(s) not in (For, SeqStmt, BlockRealize):
             _walk_for_pointers(s, buffer, what, in_block and trusted)
-        stack.extend((c, in_block, trusted) for c in statements_below(s))
+        stack += [(c, in_block, trusted) for c in statements_below(s)]
 
 
 def check_no_bare_stores(state: State, data: set[Var], block: Block, what: str) -> None:
     """Refuse where a statement outside of blocks writes one of the memories `data`."""
-    around = descend(
-        state.fn.body,
-        lambda s: statements_below(s) if type(s) is not Block or state.child_realizes(s) else (),
-    )
-    for s in around:
-        if type(s) is BufferStore and s.buffer.data in data:
+
+    def bare() -> list[BufferStore]:
+        around = descend(state.fn.body, lambda s: () if is_innermost(s) else statements_below(s))
+        return [s for s in around if type(s) is BufferStore]
+
+    def is_innermost(s: Stmt) -> bool:
+        return type(s) is Block and not state.child_realizes(s)
+
+    for s in state.remember("bare stores", state.fn.body, bare):
+        if s.buffer.data in data:
             refuse(f"{what}: {s.buffer.name} is written outside of blocks", block)
 
 
 def _check_outside(s: Stmt, buffer: Buffer, what: str) -> None:
     """Refuse where a statement, or the range of a loop, uses the buffer outside of blocks."""
     if isinstance(s, For):
-        if any(n.buffer.data is buffer.data for e in (s.min, s.extent) for n in loads_of(e)):
-            refuse(f"{what}: {buffer.name} says how long loop {s.loop_var.name} runs", s)
-    elif not isinstance(s, (SeqStmt, BlockRealize, Block)):
+        for load in (*loads_of(s.min), *loads_of(s.extent)):
+            if load.buffer.data is buffer.data:
+                refuse(f"{what}: {buffer.name} says how long loop {s.loop_var.name} runs", s)
+    else:
         loads = [n for c in s._children_() if isinstance(c, PrimExpr) for n in loads_of(c)]
         for n in (s, *loads):
             if isinstance(n, (BufferLoad, BufferStore)) and n.buffer.data is buffer.data:

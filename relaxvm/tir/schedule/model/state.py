@@ -16,9 +16,9 @@ from ....arith import Analyzer
 from ....base import ScheduleError, submodules
 from ....ir import (
     Add,
+    IntImm,
     Node,
     PrimExpr,
-    Range,
     Substitution,
     Var,
     const,
@@ -33,6 +33,7 @@ from ...stmt import (
     BlockRealize,
     BufferLoad,
     For,
+    IterVar,
     PrimFunc,
     SeqStmt,
     Stmt,
@@ -180,7 +181,7 @@ class State:
 
     def check(self, stmt: Stmt) -> None:
         """Raise ScheduleError if `stmt` is not in the function."""
-        if not self.has(stmt):
+        if id(stmt) not in self._above and stmt is not self.fn.body:
             what = f"block {stmt.name_hint}" if isinstance(stmt, Block) else type(stmt).__name__
             refuse(f"{what} is no longer in the function")
 
@@ -293,8 +294,10 @@ class State:
                 child = s
                 continue
             rebuilt = _with_child(s, child, replaced)
-            if type(s) is BlockRealize and replaced is not None:
+            if type(s) in (For, BlockRealize) and replaced is not None:
                 state._above[id(replaced)] = (replaced, rebuilt)
+                if type(rebuilt) is For:
+                    state._loops[rebuilt.loop_var] = rebuilt
             else:
                 state._note(rebuilt)
             if type(s) is Block:
@@ -396,8 +399,10 @@ def substitute_loops(
             return None
         return s._map_children_(lambda c: c if isinstance(c, Stmt) else moved(c))
 
-    def domain(c: Any) -> Any:
-        return moved(c) if isinstance(c, Range) else c
+    def axis(a: IterVar) -> IterVar:
+        if a.dom is None or type(a.dom.min) is type(a.dom.extent) is IntImm:
+            return a
+        return a.replace(dom=moved(a.dom))
 
     pairs: list[tuple[Block, Block]] = []
 
@@ -407,7 +412,7 @@ def substitute_loops(
             if new is not b:
                 pairs.extend(paired_blocks(b, new))
             return new
-        axes = tuple(a._map_children_(domain) for a in b.iter_vars)
+        axes = tuple(map(axis, b.iter_vars))
         if all(a is c for a, c in zip(axes, b.iter_vars)):
             return b
         new = b.replace(iter_vars=axes)

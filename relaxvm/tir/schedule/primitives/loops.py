@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from ....arith import IterMapper, number_of
+from ....arith import IterMapper, Numbers, number_of
 from ....ir import (
     INT32,
     LT,
@@ -65,7 +65,7 @@ def _tidy(state: State, stmt: Stmt, loops: Sequence[For]) -> Stmt:
     """Bindings with // and % written as plain digits of the loops where that is possible."""
 
     def simple(e: PrimExpr) -> PrimExpr:
-        if not _has_division(e):
+        if type(e) is Var or not _has_division(e):
             return e
         mapper = mapper_of(state, loops)
         total = mapper.sum_of(e)
@@ -132,21 +132,21 @@ def _factors(state: State, f: For, wanted: Sequence[Any]) -> tuple[list[PrimExpr
         e = cast(dtype, given_as)
         extents.append(e)
     known = [number_of(e) for e in extents if e is not None]
-    mapper = IterMapper({}, state.analyzer)
+    numbers = Numbers(state.analyzer)
     product: Any = math.prod(k for k in known if isinstance(k, int))
     for k in known:
         if not isinstance(k, int):
-            product = mapper.mul(product, k)
+            product = numbers.mul(product, k)
     total = number_of(f.extent)
-    exact = mapper.multiple(total, product) is not None
+    exact = numbers.multiple(total, product) is not None
     if unknown:
-        inferred: Any = mapper.multiple(total, product)
+        inferred: Any = numbers.multiple(total, product)
         if inferred is None:
             inferred = ceildiv(f.extent, cast(dtype, as_expr(product)))
         extents[unknown[0]] = cast(dtype, as_expr(inferred))
     else:
-        exact = mapper.equal(total, product)
-        if not exact and not mapper.at_most(total, product):
+        exact = numbers.equal(total, product)
+        if not exact and not numbers.at_most(total, product):
             refuse(
                 f"the factors of loop {name} multiply to {product}, which is not shown to be at "
                 f"least its extent {f.extent}; give None for one of them",
