@@ -8,13 +8,14 @@ The address of `rest` is the same in all copies of the loop, and the distance fr
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Any, NamedTuple
 
 from ...base import CodegenError, DataType
 from ...ir import Add, Cast, IntImm, Mul, PrimExpr, Ramp, Sub, Var, nodes_of, wrap_int
 
 _INT64 = DataType("int64")
+_RAMPS = ("run", "strided", "spaced")
 # Of longer sums nothing is known.
 _MOST_TERMS = 256
 
@@ -41,8 +42,8 @@ _MOST_STRIDE = 4
 
 
 def access_shape(indices: tuple[PrimExpr, ...]) -> str:
-    """ "scalar", "run" (consecutive elements), "strided" (every few elements) or "scatter". Raises
-    CodegenError for an access not yet flattened.
+    """ "scalar", "run" (consecutive elements), "strided" (every few elements), "spaced" (by a
+    constant distance) or "scatter". Raises CodegenError for an access not yet flattened.
     """
     if len(indices) != 1:
         raise CodegenError(f"an access with {len(indices)} indices; FlattenBuffer has not run")
@@ -54,19 +55,23 @@ def access_shape(indices: tuple[PrimExpr, ...]) -> str:
             return "run"
         if 1 < index.stride.value <= _MOST_STRIDE and index.lanes > 2:
             return "strided"
+        return "spaced" if index.dtype.element is _INT64 else "scatter"
     return "scatter"
 
 
 def access_index(indices: tuple[Any, ...]) -> Any:
-    """The expression to evaluate for an access: the first index of a run or of what is strided,
-    else the index itself.
-    """
-    return indices[0].base if access_shape(indices) in ("run", "strided") else indices[0]
+    """The expression to evaluate for an access: the index itself, or the first of a ramp."""
+    return indices[0].base if access_shape(indices) in _RAMPS else indices[0]
 
 
-def access_of(indices: tuple[PrimExpr, ...], written: Collection[Var]) -> Access:
+def access_of(
+    indices: tuple[PrimExpr, ...], written: Collection[Var], variables: Iterable[Var] = ()
+) -> Access:
     """An access inside of the loops over `written`, which are written out. It is taken apart if it
     depends on those; elsewhere LLVM would make no vectors of what may wrap around in between.
+
+    variables  from the outermost loop's to the innermost's: sums of the first ones are computed
+               before the loops of the others
     """
     shape, index = access_shape(indices), access_index(indices)
     whole = Access(indices, shape, index, index)
@@ -95,6 +100,9 @@ def access_of(indices: tuple[PrimExpr, ...], written: Collection[Var]) -> Access
     if terms or not steps:
         return whole
     rest: PrimExpr | None = None
+    if len(kept) > 1:
+        depths = {v: i for i, v in enumerate(variables)}
+        kept.sort(key=lambda term: max([depths.get(v, 0) for v in nodes_of(term[0], Var)] or [0]))
     for e, factor in kept:
         part = e if factor in (1, -1) else Mul(e, IntImm(_INT64, wrap_int(factor, _INT64)))
         if factor == -1:
