@@ -8,7 +8,7 @@ The address of `rest` is the same in all copies of the loop, and the distance fr
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Any, NamedTuple
 
 from ...base import CodegenError, DataType
@@ -64,14 +64,9 @@ def access_index(indices: tuple[Any, ...]) -> Any:
     return indices[0].base if access_shape(indices) in _RAMPS else indices[0]
 
 
-def access_of(
-    indices: tuple[PrimExpr, ...], written: Collection[Var], variables: Iterable[Var] = ()
-) -> Access:
+def access_of(indices: tuple[PrimExpr, ...], written: Collection[Var]) -> Access:
     """An access inside of the loops over `written`, which are written out. It is taken apart if it
     depends on those; elsewhere LLVM would make no vectors of what may wrap around in between.
-
-    variables  from the outermost loop's to the innermost's: sums of the first ones are computed
-               before the loops of the others
     """
     shape, index = access_shape(indices), access_index(indices)
     whole = Access(indices, shape, index, index)
@@ -100,9 +95,6 @@ def access_of(
     if terms or not steps:
         return whole
     rest: PrimExpr | None = None
-    if len(kept) > 1:
-        depths = {v: i for i, v in enumerate(variables)}
-        kept.sort(key=lambda term: max([depths.get(v, 0) for v in nodes_of(term[0], Var)] or [0]))
     for e, factor in kept:
         part = e if factor in (1, -1) else Mul(e, IntImm(_INT64, wrap_int(factor, _INT64)))
         if factor == -1:

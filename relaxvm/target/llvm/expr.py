@@ -389,7 +389,7 @@ class ExprEmitter(Values):
         """
         known = self._accesses.get(id(indices))
         if known is None:
-            known = self._accesses[id(indices)] = access_of(indices, self.written, self.env)
+            known = self._accesses[id(indices)] = access_of(indices, self.written)
         return known
 
     def _offset(self, access: Access) -> int:
