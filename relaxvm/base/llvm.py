@@ -22,7 +22,7 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 from .errors import CodegenError
 
@@ -59,12 +59,13 @@ _KINDS = {
 
 
 class Value(str):
-    """An operand as LLVM writes it, a name or a constant, and its type. (A str, since most of what
-    is done with one is to write it.)
+    """An operand as LLVM writes it, a name or a constant, its type, and in how many of the loops
+    that hoist it is computed. (A str, since most of what is done with one is to write it.)
     """
 
-    __slots__ = ("type",)
+    __slots__ = ("depth", "type")
     type: str
+    depth: int
 
 
 Operand = Value | int | float | None
@@ -73,10 +74,10 @@ Operand = Value | int | float | None
 _write = str.__new__
 
 
-def value(text: str, of: str) -> Value:
+def value(text: str, of: str, depth: int = 0) -> Value:
     """What LLVM writes as `text`, of the type `of`."""
     written = _write(Value, text)
-    written.type = of
+    written.type, written.depth = of, depth
     return written
 
 
@@ -299,6 +300,21 @@ class Module:
 # -- functions -------------------------------------------------------------------------------------
 
 
+class _Loop(NamedTuple):
+    """A loop that is open, and before which what it does not change is computed.
+
+    before  the block that leads to it, and `line`, by which line of the function
+    sure    the blocks in it that run whenever that line does
+    hoisted what goes before that line, and `known`, what it computes
+    """
+
+    before: str
+    line: int
+    sure: set[str]
+    hoisted: list[str]
+    known: dict[str, Value]
+
+
 class Function:
     """A function under construction: an entry block of allocas, then blocks in the order they are
     started.
@@ -309,10 +325,12 @@ class Function:
     params  the parameters so far
     block   the label of the block that is open, "" after its end
     known   what that block has computed of constants and registers; another object in each block
+    loaded  by memory that no other overlaps, what that block has read of it since the last store
     """
 
     __slots__ = (
         "_counter",
+        "_loops",
         "_parameters",
         "allocas",
         "attributes",
@@ -321,6 +339,7 @@ class Function:
         "known",
         "lines",
         "linkage",
+        "loaded",
         "module",
         "name",
         "params",
@@ -349,6 +368,8 @@ class Function:
         self.block = "start"
         self._counter = 0
         self.known: dict[str, Value] = {}
+        self.loaded: dict[str, dict[str, Value]] = {}
+        self._loops: list[_Loop] = []
         module.signatures[name] = result, ()
 
     def param(self, name: str, of: str, facts: str = "") -> Value:
@@ -396,20 +417,46 @@ class Function:
         """Append an instruction whose operands are as they should be; gives its result."""
         self._counter = number = self._counter + 1
         name = _write(Value, f"%v{number}")
-        name.type = of
+        name.type, name.depth = of, len(self._loops)
         if number > self.budget or not self.block:
             self._stop(text)
         self.lines.append(f"  %v{number} = {text}")
         return name
 
-    def _pure(self, text: str, of: str) -> Value:
-        """The same of an instruction that always gives the same of its operands: written once in a
-        block. (Of the kernels of ResNet-50 that leaves half of the text, most of it of addresses.)
+    def _pure(self, text: str, of: str, depth: int) -> Value:
+        """The same of an instruction that always gives the same of its operands, which are computed
+        in so many loops: written once in a block, and before the loops that do not change it. Of
+        the kernels of ResNet-50 that leaves half of the text, most of it of addresses.
         """
         name = self.known.get(text)
         if name is None:
-            self.known[text] = name = self.result_of(text, of)
+            if depth >= len(self._loops):
+                name = self.result_of(text, of)
+            else:
+                name = self._hoisted(text, of, depth)
+            self.known[text] = name
         return name
+
+    def _hoisted(self, text: str, of: str, depth: int) -> Value:
+        loop = self._loops[depth]
+        name = loop.known.get(text)
+        if name is None:
+            self._counter += 1
+            name = loop.known[text] = value(f"%v{self._counter}", of, depth)
+            loop.hoisted.append(f"  {name} = {text}")
+        return name
+
+    def varies(self, each: Value) -> bool:
+        """Whether a value is another one in each iteration of the innermost loop that hoists."""
+        return each.depth >= len(self._loops)
+
+    def _surely(self) -> int:
+        """Of how many of the open loops it cannot be told that this block runs if they do."""
+        block, depth = self.block, len(self._loops)
+        while depth and block in self._loops[depth - 1].sure:
+            depth -= 1
+            block = self._loops[depth].before
+        return depth
 
     def label(self, hint: str) -> str:
         """A block name nobody has."""
@@ -431,7 +478,8 @@ class Function:
             result = _result(opcode, of)
         except CodegenError as error:
             raise CodegenError(f"{opcode} in {self.name}: {error}") from None
-        return self._pure("".join((opcode, " ", of, " ", a, ", ", b)), result)
+        depth = a.depth if a.depth > b.depth else b.depth
+        return self._pure("".join((opcode, " ", of, " ", a, ", ", b)), result, depth)
 
     def not_(self, condition: Value) -> Value:
         """The opposite."""
@@ -446,7 +494,7 @@ class Function:
         condition = self._as("select", condition, mask)
         a, b = self._as("select", a, of), self._as("select", b, of)
         parts = ("select ", mask, " ", condition, ", ", of, " ", a, ", ", of, " ", b)
-        return self._pure("".join(parts), of)
+        return self._pure("".join(parts), of, max(condition.depth, a.depth, b.depth))
 
     def cast(self, opcode: str, a: Value, to: str) -> Value:
         """A conversion instruction; nothing where the types are the same."""
@@ -462,7 +510,7 @@ class Function:
             sized = False
         if not sized or kind not in source or to_kind not in result or not kind or not to_kind:
             self._refuse(f"{opcode} to {to}", "what can be converted so", a)
-        return self._pure(f"{opcode} {of} {a} to {to}", to)
+        return self._pure(f"{opcode} {of} {a} to {to}", to, a.depth)
 
     # -- vectors and structs -----------------------------------------------------------------------
 
@@ -475,14 +523,15 @@ class Function:
             return value(splat_constant(one, one.type, lanes), vector)
         first = self.with_lane(value("poison", vector), 0, one)
         mask = f"<{lanes} x i32> zeroinitializer"
-        return self._pure(f"shufflevector {vector} {first}, {vector} poison, {mask}", vector)
+        text = f"shufflevector {vector} {first}, {vector} poison, {mask}"
+        return self._pure(text, vector, first.depth)
 
     def lane(self, vector: Value, i: int) -> Value:
         """Element `i`."""
         element, lanes = parts_of(vector.type)
         if not 0 <= i < lanes or lanes == 1:
             self._refuse(f"lane {i}", "a vector that has it", vector)
-        return self._pure(f"extractelement {vector.type} {vector}, i64 {i}", element)
+        return self._pure(f"extractelement {vector.type} {vector}, i64 {i}", element, vector.depth)
 
     def with_lane(self, vector: Value, i: int, one: Operand) -> Value:
         """The vector with another element `i`."""
@@ -491,7 +540,8 @@ class Function:
         if not 0 <= i < lanes or lanes == 1:
             self._refuse(f"lane {i}", "a vector that has it", vector)
         one = self._as("insertelement", one, element)
-        return self._pure(f"insertelement {of} {vector}, {element} {one}, i64 {i}", of)
+        text = f"insertelement {of} {vector}, {element} {one}, i64 {i}"
+        return self._pure(text, of, max(vector.depth, one.depth))
 
     def joined(self, scalars: list[Value]) -> Value:
         """The vector of these; the scalar itself if it is one."""
@@ -506,19 +556,20 @@ class Function:
         """The elements at `places` of `a` and, counted on, of `b`."""
         of = a.type
         element, lanes = parts_of(of)
-        second = "poison" if b is None else self._as("shuffle", b, of)
+        second = value("poison", of) if b is None else self._as("shuffle", b, of)
         if lanes == 1 or not all(0 <= i < 2 * lanes for i in places):
             self._refuse(f"shuffle by {list(places)}", "a vector that has them", a)
         to, mask = vector_of(element, len(places)), ", ".join(f"i32 {i}" for i in places)
         listed = f"<{len(places)} x i32> <{mask}>"
-        return self._pure(f"shufflevector {of} {a}, {of} {second}, {listed}", to)
+        text = f"shufflevector {of} {a}, {of} {second}, {listed}"
+        return self._pure(text, to, max(a.depth, second.depth))
 
     def field(self, struct: Value, i: int) -> Value:
         """Element `i` of a struct."""
         kinds = struct.type.strip("{ }").split(", ")
         if not struct.type.startswith("{") or i >= len(kinds):
             self._refuse(f"field {i}", "a struct that has it", struct)
-        return self._pure(f"extractvalue {struct.type} {struct}, {i}", kinds[i])
+        return self._pure(f"extractvalue {struct.type} {struct}, {i}", kinds[i], struct.depth)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -547,13 +598,33 @@ class Function:
         """Have stack memory, as far as LLVM knows, seen by others: it is not kept in registers."""
         self.allocas.append(f'  call void asm sideeffect "", "r"(ptr {memory})')
 
-    def load(self, of: str, place: Value, align: int = 0, order: str = "", note: str = "") -> Value:
-        """What lies at an address. order: of an atomic load. note: ", " and metadata"""
+    def load(
+        self,
+        of: str,
+        place: Value,
+        align: int = 0,
+        order: str = "",
+        note: str = "",
+        memory: str = "",
+        is_fixed: bool = False,
+    ) -> Value:
+        """What lies at an address. order: of an atomic load. note: ", " and metadata. memory: what
+        it is in, if no other overlaps that; such a load is written once between stores. is_fixed:
+        whether nothing is ever stored there
+        """
         if place.__class__ is not Value or place.type != "ptr":
             self._refuse("load", "ptr", place)
         head, tail = ("load atomic ", f" {order}") if order else ("load ", "")
         tail = f"{tail}, align {align or natural_align(of)}{note}"
-        return self.result_of("".join((head, of, ", ptr ", place, tail)), of)
+        text = "".join((head, of, ", ptr ", place, tail))
+        if is_fixed:
+            return self._pure(text, of, max(place.depth, self._surely()))
+        if not memory:
+            return self.result_of(text, of)
+        read = self.loaded.setdefault(memory, {})
+        if text not in read:
+            read[text] = self.result_of(text, of)
+        return read[text]
 
     def store(
         self,
@@ -563,8 +634,11 @@ class Function:
         order: str = "",
         note: str = "",
         of: str = "",
+        memory: str = "",
     ) -> None:
-        """Put a value at an address. of: the type that is wanted, needed for numbers"""
+        """Put a value at an address. of: the type that is wanted, needed for numbers. memory: what
+        it is in, if no other overlaps that
+        """
         if place.__class__ is not Value or place.type != "ptr":
             self._refuse("store", "ptr", place)
         if not of and isinstance(stored, Value):
@@ -574,6 +648,10 @@ class Function:
         head, tail = ("  store atomic ", f" {order}") if order else ("  store ", "")
         tail = f"{tail}, align {align or natural_align(of)}{note}"
         self.emit("".join((head, of, " ", stored, ", ptr ", place, tail)))
+        if memory:
+            self.loaded.pop(memory, None)
+        else:
+            self.loaded = {}
 
     def at(self, pointer: Value, size_bytes: Operand, inbounds: bool = False) -> Value:
         """``pointer + size_bytes``"""
@@ -586,20 +664,23 @@ class Function:
         if not isinstance(i, Value) or i.type != "i64":
             i = self._as("address", i, "i64")
         head = "getelementptr inbounds " if inbounds else "getelementptr "
-        return self._pure("".join((head, of, ", ptr ", array, ", i64 ", i)), "ptr")
+        depth = array.depth if array.depth > i.depth else i.depth
+        return self._pure("".join((head, of, ", ptr ", array, ", i64 ", i)), "ptr", depth)
 
     def member(self, struct: str, place: Value, i: int) -> Value:
         """The address of field `i` of a struct."""
         place = self._as("address", place, "ptr")
         head = f"getelementptr inbounds {struct}, ptr {place}"
-        return self._pure(f"{head}, i32 0, i32 {i}", "ptr")
+        return self._pure(f"{head}, i32 0, i32 {i}", "ptr", place.depth)
 
     def forget_memory(self) -> None:
         """Whatever was loaded before may have changed, as far as LLVM knows."""
         self.emit('  call void asm sideeffect "", "~{memory}"()')
+        self.loaded = {}
 
     def change(self, how: str, place: Value, operand: Operand, order: str, of: str = "") -> Value:
         """atomicrmw: "add", "sub", "and", ...; gives what was there."""
+        self.loaded = {}
         place, of = self._as(how, place, "ptr"), of or getattr(operand, "type", "")
         operand = self._as(how, operand, of or "a value with a type")
         return self.result_of(f"atomicrmw {how} ptr {place}, {of} {operand} {order}", of)
@@ -610,6 +691,7 @@ class Function:
         """cmpxchg: what was there, and whether (i1) it was what is expected and is `stored` now.
         order: of success and failure, "acquire monotonic"
         """
+        self.loaded = {}
         place, old = self._as("cmpxchg", place, "ptr"), self._as("cmpxchg", expected, of)
         new = self._as("cmpxchg", stored, of)
         text = f"cmpxchg ptr {place}, {of} {old}, {of} {new} {order}"
@@ -637,6 +719,7 @@ class Function:
                 f"call of {target} in {self.name}: wanted {len(wanted)} arguments "
                 f"({', '.join(wanted)}), got {len(args)}"
             )
+        self.loaded = {}
         listed = ", ".join([f"{t} {self._as(target, a, t)}" for t, a in zip(wanted, args)])
         head = f"call {flags} {kind}" if flags else f"call {kind}"
         if result == "void":
@@ -648,7 +731,10 @@ class Function:
         """A call of a pure function or an intrinsic, declared on the way."""
         if name not in self.module.signatures:
             self.module.declare(name, result, tuple([a.type for a in args]))
-        return self.call(name, *args, flags=flags)
+        loaded = self.loaded
+        result = self.call(name, *args, flags=flags)
+        self.loaded = loaded
+        return result
 
     def intrinsic(self, name: str, *args: Value, flags: str = "") -> Value:
         """A call of the LLVM intrinsic `name`, overloaded on the type that its arguments and its
@@ -668,7 +754,7 @@ class Function:
 
     def _end(self, line: str) -> None:
         self.emit(line)
-        self.block, self.known = "", {}
+        self.block, self.known, self.loaded = "", {}, {}
 
     def jump(self, label: str) -> None:
         """End the block: go to `label`."""
@@ -728,12 +814,12 @@ class Function:
         """What is emitted inside goes to the end of `lines`, which lie in `block`; to that of
         ``allocas`` in "entry": what the function begins with.
         """
-        now = self.lines, self.block, self.known
-        self.lines, self.block, self.known = lines, block, {}
+        now = self.lines, self.block, self.known, self.loaded, self._loops
+        self.lines, self.block, self.known, self.loaded, self._loops = lines, block, {}, {}, []
         try:
             yield
         finally:
-            self.lines, self.block, self.known = now
+            self.lines, self.block, self.known, self.loaded, self._loops = now
 
     @contextmanager
     def if_(self, condition: Operand) -> Iterator[Callable[[], None]]:
@@ -784,18 +870,25 @@ class Function:
         guard: str = "sgt",
         flags: str = "nuw nsw",
         note: Callable[[], str] = str,
+        hoists: bool = False,
     ) -> Iterator[Value]:
         """A loop from `first` to before `end` (i64), which gives its counter.
 
         guard  how `end` compares with 0 where the loop runs at all; "" if it surely does
         flags  what is known of the addition to the counter
         note   ", " and metadata of the branch back, asked for after the body
+        hoists whether what it does not change is computed before it
         """
         before, body, after = self.block, self.label("loop"), self.label("end")
         if guard and isinstance(end, Value):
             self.branch(self.op(f"icmp {guard}", end, 0), body, after)
         else:
             self.jump(body)
+            guard = ""
+        loops, around, line = self._loops, self._loops[-1:], len(self.lines) - 1
+        loop = _Loop(before, line, set() if guard else {body}, [], {})
+        if hoists:
+            loops.append(loop)
         self.start(body)
         counter = self.phi("i64", (first, before))
         add = self.place()
@@ -803,6 +896,11 @@ class Function:
         following = self.op(f"add {flags}", counter, 1)
         add(counter, following, self.block)
         self.branch(self.op("icmp ne", following, end), body, after, note())
+        if hoists:
+            self.lines[line:line] = loop.hoisted
+            del loops[len(loops) - 1 :]
+        if around and not guard and before in around[0].sure:
+            around[0].sure.add(after)
         self.start(after)
 
     @contextmanager

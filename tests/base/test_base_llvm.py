@@ -155,6 +155,83 @@ def test_what_gives_the_same_is_written_once_in_a_block():
     assert run(f.module, "f", INT2, 4, 4) == 16
 
 
+def test_what_a_loop_does_not_change_is_computed_before_it():
+    f, (a, b) = define("i64(i64, i64)")
+    total = f.slot("i64", 0)
+    with f.for_(3, guard="", hoists=True) as i:
+        by_i = f.op("mul", i, a)
+        with f.for_(b, hoists=True) as j:
+            fixed, mine = f.op("mul", a, 7), f.op("add", by_i, 1)
+            with f.if_(f.op("icmp ne", j, 1)):
+                each = f.op("add", f.op("mul", i, a), f.op("mul", a, 7))
+                here = f.op("sub", each, j)
+                f.store(f.op("add", f.load("i64", total), f.op("add", here, mine)), total)
+            assert [v.depth for v in (fixed, by_i, mine, each, here)] == [0, 1, 1, 1, 2]
+            assert f.varies(here)
+            assert not f.varies(mine)
+    f.ret(f.load("i64", total))
+    text = "\n".join(f.lines)
+    assert text.index(f"{fixed} = ") < text.index("loop") < text.index(f"{mine} = ")
+    assert text.index(f"{each} = ") < text.rindex("\nloop") < text.index(f"{here} = ")
+    assert text.count(" = mul i64") == 3  # i * a: where it is first, and before the inner loop
+    for n in (0, 1, 5):
+        want = sum(2 * (i * 4) + 1 + 28 - j for i in range(3) for j in range(n) if j != 1)
+        assert run(f.module, "f", INT2, 4, n) == want
+
+
+def test_loads_are_written_once_until_their_memory_may_change():
+    f, (a, b) = define("i64(i64, i64)")
+    one, two = f.slot("i64", 5), f.slot("i64", 6)
+
+    def loads():
+        return [f.load("i64", each, memory=each) for each in (one, two)]
+
+    first = loads()
+    f.store(a, two, memory=two)
+    again = loads()
+    assert again[0] is first[0]
+    assert again[1] is not first[1]
+    for changes in (
+        lambda: f.store(b, one),
+        lambda: f.change("add", one, 1, "monotonic", "i64"),
+        f.forget_memory,
+        lambda: f.jump("next") or f.start("next"),
+    ):
+        changes()
+        before, again = again, loads()
+        assert not {id(each) for each in before} & {id(each) for each in again}
+        assert again == loads()
+    f.extern("i64", "llvm.smax.i64", a, b)
+    assert again == loads()
+    f.ret(f.op("add", f.op("mul", again[0], 100), f.op("add", first[1], again[1])))
+    assert run(f.module, "f", INT2, 3, 20) == 2109
+
+
+def test_a_load_is_hoisted_where_it_surely_runs():
+    f, (a, n) = define("i64(ptr, i64)")
+    depths = []
+
+    def load(i):
+        place = f.element("i64", a, i)
+        depths.append(f.load("i64", place, is_fixed=True).depth)
+
+    with f.for_(4, guard="", hoists=True) as i:
+        load(0)
+        load(i)
+        with f.for_(2, guard="", hoists=True):
+            load(i)
+            load(1)
+            with f.if_(f.op("icmp ne", i, 2)):
+                load(2)
+        load(3)
+        with f.for_(n, hoists=True):
+            load(4)
+        load(5)
+    f.ret(0)
+    #                  always the same, by i; those again; maybe; after a loop; maybe none
+    assert depths == [0, 1, 1, 0, 2, 0, 2, 1]
+
+
 def test_metadata_is_shared_and_distinct():
     f, (a, b) = define("i64(i64, i64)")
     m = f.module

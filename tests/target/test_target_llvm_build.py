@@ -115,6 +115,36 @@ def f(A: T.Buffer((4,), "float32"), n: T.int32):
     assert list(a) == [2, 4, 6, 3]
 
 
+@pytest.mark.parametrize(
+    ("scope", "size", "allocated"), [("local", 384, 0), ("global", 384, 1), ("local", 2048, 1)]
+)
+def test_tiles_that_are_to_be_registers_are_on_the_stack_beside_what_fills_it(
+    scope, size, allocated
+):
+    fn = from_source(f"""
+@T.prim_func
+def main(A: T.Buffer((4096,), "float32"), B: T.Buffer(({size},), "float32")):
+    packed = T.alloc_buffer((4096,), "float32")
+    tile = T.alloc_buffer(({size},), "float32", scope="{scope}")
+    for i in range(4096):
+        packed[4095 - i] = A[i]
+    for j in range({size}):
+        tile[j] = T.float32(0)
+    for i in range({4096 // size}):
+        for j in range({size}):
+            tile[j] = tile[j] + packed[i * {size} + j]
+    for j in range({size}):
+        B[j] = tile[j]
+""")
+    rt = build(fn)
+    a = np.arange(4096, dtype="float32")
+    b = np.zeros(size, "float32")
+    rt["main"](a, b)
+    whole = 4096 // size * size
+    np.testing.assert_array_equal(b, a[::-1][:whole].reshape(-1, size).sum(0))
+    assert rt.get_source("ll").count("call noalias ptr @malloc") == allocated
+
+
 def test_memory_that_cannot_be_had_is_a_failure():
     fn = parse("""
 def f(A: T.Buffer((4,), "float32"), n: T.int64):

@@ -55,6 +55,24 @@ def main(A: T.Buffer((34,), "{dtype}"), B: T.Buffer((16,), "{dtype}")):
     assert "shufflevector" in text and "insertelement" not in text
 
 
+@pytest.mark.parametrize("step", [-9, -1, 0, 9])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_a_constant_distance_apart_have_no_vector_of_places(dtype, step):
+    """Also in copies of a loop, from where the run says."""
+    size = 8 * abs(step) + 8
+    fn = from_source(f"""
+@T.prim_func
+def main(A: T.Buffer(({size},), "{dtype}"), B: T.Buffer(({size},), "{dtype}")):
+    for k in range(2):
+        for u in T.unroll(3):
+            for i in T.vectorized(8):
+                B[k * 3 + u + i * {step} + {max(0, -7 * step)}] = A[
+                    k + u + i * {step} + {max(0, -7 * step)}
+                ]
+""")
+    assert "extractelement <8 x i64>" not in same(fn, data(dtype, size), size)
+
+
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "bool"])
 def test_a_run_or_a_constant_without_a_branch(dtype):
     zero = f"T.{dtype}(0)"

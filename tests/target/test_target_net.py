@@ -20,16 +20,16 @@ from test_target_units import many, run
 from test_target_units import scaled as scaled_by
 
 import relaxvm
-from relaxvm import relax, te, tir
-from relaxvm.base import CodegenError
-from relaxvm.ir import IRModule, PassContext, Var, const
+from relaxvm import relax, te, tir, topi
+from relaxvm.base import CodegenError, DataType
+from relaxvm.ir import Broadcast, IRModule, PassContext, Ramp, Var, const
 from relaxvm.runtime import Module
 from relaxvm.target import build, compile_kernels, cpu_model
 from relaxvm.target.llvm import build as build_file
 from relaxvm.target.llvm import machine, net, passes, units
 from relaxvm.target.llvm.build import machine_of
 from relaxvm.target.llvm.machine import compile_text, host_machine
-from relaxvm.tir import BufferStore, For, PrimFunc, decl_buffer, seq
+from relaxvm.tir import Allocate, BufferLoad, BufferStore, For, PrimFunc, decl_buffer, seq
 from relaxvm.tir.schedule.plans import DefaultSchedule
 
 TEXT = "define i32 @f(i32 %x) {\n  %y = add i32 %x, 1\n  ret i32 %y\n}\n"
@@ -401,6 +401,99 @@ def test_only_kernels_of_vectors_that_are_written_out_leave_loops_to_nobody(
     Module(section)["main"](*arrays, got)
     want = arrays[0] @ arrays[1] if spared else arrays[0] * 2
     np.testing.assert_allclose(got, want, rtol=1e-5)
+
+
+def convolution(size):
+    x = te.placeholder((1, 16, 18, 18), "float32", "x")
+    w = te.placeholder((32, 16, 3, 3), "float32", "w")
+    return x, w, topi.nn.conv2d(x, w, 1, 0, 1)
+
+
+def sums(place):
+    """C[i, j] = sum(A[i, k] * B[k, j], axis=k) of 8, 24 and 64 vectors of 16, added up in C itself
+    or in memory of its own: at constant places, or where i says.
+    """
+    i, k = Var("i", "int64"), Var("k", "int64")
+    a, b = decl_buffer((192,), "float32", "A"), decl_buffer((24576,), "float32", "B")
+    c = decl_buffer((8192,), "float32", "C")
+    own = decl_buffer((1024 if place == "own" else 8192,), "float32", "own", scope="local")
+
+    def vector(buffer, at):
+        return buffer, (Ramp(at, const(1, "int64"), 16),)
+
+    def store(to, value):
+        return BufferStore(to[0], value, to[1])
+
+    def load(of):
+        return BufferLoad(*of)
+
+    zero = Broadcast(const(0, "float32"), 16)
+    tile = own if place != "out" else c
+    at = [(const(0, "int64") if place == "own" else i * 1024) + j for j in range(0, 1024, 16)]
+    begin = [store(vector(tile, p), zero) for p in at]
+    step = [
+        store(
+            vector(tile, p),
+            load(vector(tile, p))
+            + Broadcast(BufferLoad(a, (i * 24 + k,)), 16) * load(vector(b, k * 1024 + 16 * j)),
+        )
+        for j, p in enumerate(at)
+    ]
+    end = [store(vector(c, i * 1024 + 16 * j), load(vector(tile, p))) for j, p in enumerate(at)]
+    inner = For(k, const(0, "int64"), const(24, "int64"), "serial", seq(*step))
+    body = For(i, const(0, "int64"), const(8, "int64"), "serial", seq(*begin, inner, *end))
+    if place != "out":
+        body = Allocate(own.data, DataType("float32"), own.shape, const(True), body)
+    handles = [Var(name, "handle") for name in "abc"]
+    attrs = {"global_symbol": "main", "tir.noalias": True}
+    return IRModule({"main": PrimFunc(handles, body, None, dict(zip(handles, (a, b, c))), attrs)})
+
+
+def scheduled(formula):
+    return lambda: DefaultSchedule(cpu=cpu_model("llvm -mcpu=x86-64-v4"))(
+        IRModule({"main": te.create_prim_func(list(formula(96)))})
+    )
+
+
+SHAPES = {
+    "product": (scheduled(product), ((96, 96), (96, 96), (96, 96)), False),
+    "convolution": (
+        scheduled(convolution),
+        ((1, 16, 18, 18), (32, 16, 3, 3), (1, 32, 16, 16)),
+        False,
+    ),
+    **{
+        place: (lambda place=place: sums(place), ((192,), (24576,), (8192,)), promotes)
+        for place, promotes in (("own", False), ("where i says", True), ("out", True))
+    },
+}
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_llvm_finds_registers_for_sums_in_memory_and_does_less_where_there_are_none(
+    cache, monkeypatch, kind
+):
+    make, shapes, promotes = SHAPES[kind]
+    chosen = []
+
+    def forced(**changes):
+        def noted(request, recipes, *rest):
+            chosen.append(recipes[0])
+            return net.compile_safely(request, [recipes[0]._replace(**changes)], *rest)
+
+        monkeypatch.setattr(machine, "compile_safely", noted)
+
+    monkeypatch.setenv("RELAXVM_CACHE", "0")
+    rng = np.random.default_rng(0)
+    arrays = [rng.random(shape, "float32") for shape in shapes]
+    results = []
+    for changes in ({}, {"promotes": False}, {"promotes": True}):
+        forced(**changes)
+        results.append(np.full_like(arrays[-1], np.nan))
+        Module(compile_kernels(make()).section)["main"](*arrays[:-1], results[-1])
+    assert chosen == [machine._VECTORS._replace(lsr=chosen[0].lsr, promotes=promotes)] * 3
+    assert np.isfinite(results[0]).all()
+    assert results[0].tobytes() == results[1].tobytes() == results[2].tobytes()
 
 
 def a_loop(body, iterations=100, name="loop3"):

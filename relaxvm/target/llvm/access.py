@@ -15,6 +15,7 @@ from ...base import CodegenError, DataType
 from ...ir import Add, Cast, IntImm, Mul, PrimExpr, Ramp, Sub, Var, nodes_of, wrap_int
 
 _INT64 = DataType("int64")
+_RAMPS = ("run", "strided", "spaced")
 # Of longer sums nothing is known.
 _MOST_TERMS = 256
 
@@ -41,8 +42,8 @@ _MOST_STRIDE = 4
 
 
 def access_shape(indices: tuple[PrimExpr, ...]) -> str:
-    """ "scalar", "run" (consecutive elements), "strided" (every few elements) or "scatter". Raises
-    CodegenError for an access not yet flattened.
+    """ "scalar", "run" (consecutive elements), "strided" (every few elements), "spaced" (by a
+    constant distance) or "scatter". Raises CodegenError for an access not yet flattened.
     """
     if len(indices) != 1:
         raise CodegenError(f"an access with {len(indices)} indices; FlattenBuffer has not run")
@@ -54,14 +55,13 @@ def access_shape(indices: tuple[PrimExpr, ...]) -> str:
             return "run"
         if 1 < index.stride.value <= _MOST_STRIDE and index.lanes > 2:
             return "strided"
+        return "spaced" if index.dtype.element is _INT64 else "scatter"
     return "scatter"
 
 
 def access_index(indices: tuple[Any, ...]) -> Any:
-    """The expression to evaluate for an access: the first index of a run or of what is strided,
-    else the index itself.
-    """
-    return indices[0].base if access_shape(indices) in ("run", "strided") else indices[0]
+    """The expression to evaluate for an access: the index itself, or the first of a ramp."""
+    return indices[0].base if access_shape(indices) in _RAMPS else indices[0]
 
 
 def access_of(indices: tuple[PrimExpr, ...], written: Collection[Var]) -> Access:

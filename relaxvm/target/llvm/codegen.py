@@ -351,6 +351,10 @@ def _define(generator: Generator, function: Definition, exported: bool) -> None:
         name = text.param(f"a{i}", "ptr", facts)
         g.pointers[name] = facts
         g.env[param.buffer.data] = g.env[param.var] = name
+        if signature.noalias:
+            g.apart |= {param.buffer.data, param.var}
+            if "w" not in param.access:
+                g.fixed |= {param.buffer.data, param.var}
         if not param.buffer.strides:
             g.memory[param.buffer.data] = g.memory[param.var] = (param.buffer.shape, param.dtype)
     for i, symbol in enumerate(signature.symbols):

@@ -6,7 +6,7 @@ conditionally are generators: they yield the subexpressions they want evaluated 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import numpy as np
@@ -110,9 +110,13 @@ class ExprEmitter(Values):
 
     env       values of variables
     wide      variables that are also known as i64: what a cast of them to int64 gives
+    apart     data variables of memory that no other of the function overlaps; those of `fixed`
+              are only read
     streamed  aligned memory whose vectors are stored past the caches (`streams.py`)
     widest    (function, pointer) of memory: how many elements are read or written at once, at most
     zeroed    (function, pointer) of memory: how many zeros are written at once, at least
+    sums      the same of memory that is stored to again and again at one place
+    moving    the same of memory that is used at places which only the run knows
     written   the values of variables of loops that are written out, in the copy at hand
     """
 
@@ -120,9 +124,15 @@ class ExprEmitter(Values):
         super().__init__(module, text)
         self.env: dict[Var, Value] = {}
         self.wide: dict[Var, Value] = {}
+        self.apart: set[Var] = set()
+        self.fixed: set[Var] = set()
         self.streamed: frozenset[Var] = frozenset()
         self.widest: dict[tuple[str, Value], int] = {}
         self.zeroed: dict[tuple[str, Value], int] = {}
+        self.sums: set[tuple[str, Value]] = set()
+        self.moving: set[tuple[str, Value]] = set()
+        self._stored: set[tuple[str, Value]] = set()
+        self._loaded: set[tuple[str, Value]] = set()
         self.written: dict[Var, int] = {}
         self._accesses: dict[int, Access] = {}
         self._memo: dict[PrimExpr, Value] = {}
@@ -385,14 +395,17 @@ class ExprEmitter(Values):
         element = storage_type(dtype.element, self.module.native_half)
         if first == "0":
             first, offset = constant(offset, "i64"), 0
+        if first.startswith("%"):
+            self.moving.add((self.text.name, pointer))
         if not offset:
             return self.text.element(element, pointer, first, True) if first != "0" else pointer
         size_bytes = wrap_int(offset * dtype.element.itemsize, _INT64)
         return self.text.at(self.text.element(element, pointer, first), size_bytes)
 
-    def whole_index(self, access: Access, rest: Value) -> Value:
-        """The index itself, wide."""
+    def whole_index(self, pointer: Value, access: Access, rest: Value) -> Value:
+        """The index itself in memory, wide."""
         offset, first = self._offset(access), self.widened(access.rest, rest)
+        self.moving.add((self.text.name, pointer))
         return self.text.op("add", first, offset) if offset else first
 
     def pointer(self, handle: Var) -> Value:
@@ -425,17 +438,38 @@ class ExprEmitter(Values):
         if access.shape in ("scalar", "run"):
             lanes = node.dtype.lanes
             place = self.address(dtype, pointer, access, rest)
-            return self.text.load(vector_of(kind, lanes), place, dtype.element.itemsize)
-        wide = self.whole_index(access, rest)
+            data, of, align = node.buffer.data, vector_of(kind, lanes), dtype.element.itemsize
+            memory, is_fixed = pointer if data in self.apart else "", data in self.fixed
+            if not is_fixed:
+                here = (self.text.name, place)
+                self._loaded.add(here)
+                if here in self._stored:
+                    self.sums.add((self.text.name, pointer))
+            return self.text.load(of, place, align, memory=memory, is_fixed=is_fixed)
         if access.shape == "strided":
-            return self._strided(node, pointer, kind, wide)
-        lanes = node.dtype.lanes
-        gathered = value("poison", vector_of(kind, lanes))
-        for i in range(lanes):
-            place = self.text.element(kind, pointer, self.text.lane(wide, i), inbounds=True)
+            return self._strided(node, pointer, kind, self.whole_index(pointer, access, rest))
+        gathered = value("poison", vector_of(kind, node.dtype.lanes))
+        for i, place in enumerate(self._places(dtype, pointer, access, rest)):
             one = self.text.load(kind, place, dtype.element.itemsize)
             gathered = self.text.with_lane(gathered, i, one)
         return gathered
+
+    def _places(
+        self, dtype: DataType, pointer: Value, access: Access, rest: Value
+    ) -> Iterator[Value]:
+        """The address of each element of an access that is no run."""
+        text, index = self.text, access.indices[0]
+        kind, lanes = storage_type(dtype.element, self.module.native_half), index.dtype.lanes
+        if access.shape == "scatter":
+            wide = self.whole_index(pointer, access, rest)
+            for i in range(lanes):
+                yield text.element(kind, pointer, text.lane(wide, i), inbounds=True)
+            return
+        first, step = self.address(dtype, pointer, access, rest), dtype.element.itemsize
+        assert isinstance(index, Ramp)
+        assert isinstance(index.stride, IntImm)
+        for i in range(lanes):
+            yield text.at(first, wrap_int(i * step * index.stride.value, _INT64))
 
     def _strided(self, node: BufferLoad, pointer: Value, kind: str, first: Value) -> Value:
         """Every few elements from `first` on: picked out of runs that cover them. The last run ends
@@ -488,31 +522,23 @@ class ExprEmitter(Values):
         """A store of a register; `rest` is what was evaluated of its access."""
         pointer = self.pointer(handle)
         kept = self.to_storage(value_dtype, stored)
-        align = dtype.element.itemsize
+        align, memory = dtype.element.itemsize, pointer if handle in self.apart else ""
         if access.shape == "run":
             self.run_of(handle, value_dtype.lanes)
         if access.shape in ("scalar", "run"):
             place = self.address(dtype, pointer, access, rest)
-            hint = ""
+            hint, here = "", (self.text.name, place)
+            again = here in self._stored or not self.text.varies(place)
+            if again and here in self._loaded:
+                self.sums.add((self.text.name, pointer))
+            self._stored.add(here)
             if handle in self.streamed:
                 size = value_dtype.lanes * align
                 align, hint = nontemporal(access.first, size, align)
-            self.text.store(kept, place, align, note=hint)
+            self.text.store(kept, place, align, note=hint, memory=memory)
             return
-        lanes, wide = value_dtype.lanes, self.whole_index(access, rest)
-        element, stride = storage_type(dtype.element, self.module.native_half), None
-        if access.shape == "strided":
-            (ramp,) = access.indices
-            assert isinstance(ramp, Ramp)
-            assert isinstance(ramp.stride, IntImm)
-            stride = ramp.stride.value
-        for i in range(lanes):
-            if stride is None:
-                offset = self.text.lane(wide, i)
-            else:
-                offset = self.text.op("add", wide, i * stride) if i else wide
-            place = self.text.element(element, pointer, offset, inbounds=True)
-            self.text.store(self.text.lane(kept, i), place, align)
+        for i, place in enumerate(self._places(dtype, pointer, access, rest)):
+            self.text.store(self.text.lane(kept, i), place, align, memory=memory)
 
 
 def _run_or_constant(yes: Any, no: Any) -> BufferLoad | None:

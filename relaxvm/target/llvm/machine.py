@@ -36,7 +36,10 @@ _WRITTEN_OUT = 16
 # What no loop has that LLVM makes vectors of: vectors, and calls of functions.
 _NOT_SCALARS = re.compile(r"  store <| = call i32 ")
 # For kernels without such loops, written out to so many stores that unrolling gives no more.
-_VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2), 48
+_VECTORS, _MANY_VECTORS = Recipe(1, False, False, 2, promotes=False), 48
+# An attribute of functions that store again and again at one place that is no register of theirs:
+# LLVM has to find it one.
+SUMS_IN_MEMORY = '"relaxvm-sums-in-memory"'
 # Where strength reduction pays: with so many divisions, the pixels of a tile are in rows that only
 # the running kernel knows, and their addresses are too many for the registers if each is a sum of
 # its own. A loop of few iterations begins often, if it is too long to be written out and not so
@@ -193,7 +196,8 @@ def compile_text(
         many = text.count("store <") >= _MANY_VECTORS
         if many and machine.opt_level == 2 and not _has_loops_of_scalars(text):
             lsr = _gains_by_strength_reduction(text)
-            recipes = [_VECTORS._replace(lsr=lsr), *recipes]
+            promotes = SUMS_IN_MEMORY in text
+            recipes = [_VECTORS._replace(lsr=lsr, promotes=promotes), *recipes]
     return _compiled(text, machine, recipes, wanted, straight, name)
 
 

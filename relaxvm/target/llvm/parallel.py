@@ -230,7 +230,7 @@ def share_out(g: KernelEmitter, stmt: For, first: Value, extent: Value, work: Pr
     begin, end = text.param("begin", "i64"), text.param("end", "i64")
     g.loops += 1
     around = g.enter(text, env, wide)
-    with text.for_(end, begin, guard="", flags="nsw") as counter:
+    with text.for_(end, begin, guard="", flags="nsw", hoists=True) as counter:
         g.bind_counter(stmt, counter, first)
         yield stmt.body
     g.finish()

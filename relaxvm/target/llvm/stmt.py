@@ -63,6 +63,7 @@ from ...tir import (
 )
 from ...tir.transform import SCALAR_WORK, WRITTEN_OUT
 from .expr import IF_THEN_ELSE, ExprEmitter
+from .machine import SUMS_IN_MEMORY
 from .module import NO_UNROLLING, NO_VECTORS, ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
@@ -75,6 +76,8 @@ _Around = tuple[
 ]
 
 STACK_BYTES = 16384
+# Beside these, for a buffer that is to be registers: all that 32 of 64 bytes hold, twice.
+_TILE_BYTES = 4096
 _ALIGN = 64
 THREADS = value("%threads", "i64")
 _LOCAL = f" noalias align {_ALIGN}"
@@ -176,6 +179,10 @@ class KernelEmitter(ExprEmitter):
             widest = self.widest.get(place, 1)
             if place[0] == text.name and self.zeroed.get(place, widest) < widest:
                 text.let_escape(place[1])
+                self.moving.add(place)
+        in_registers = set(self._on_stack) - self.moving
+        if any(place[0] == text.name for place in self.sums - in_registers):
+            text.attributes += f" {SUMS_IN_MEMORY}"
         for slot in self._slots:
             self._free(slot)
         if any(each is text for each in self.unfenced):
@@ -374,7 +381,7 @@ class KernelEmitter(ExprEmitter):
                     hints.append(NO_UNROLLING)
                 return self.module.loop_hints(hints)
 
-            with text.for_(extent, guard=guard, note=hint) as counter:
+            with text.for_(extent, guard=guard, note=hint, hoists=True) as counter:
                 self.bind_counter(stmt, counter, first_wide)
                 ask_ahead(self, stmt)
                 yield stmt.body
@@ -460,10 +467,12 @@ class KernelEmitter(ExprEmitter):
             count *= max(extent.value, 0) if isinstance(extent, IntImm) else 1
         size = count * stmt.dtype.element.itemsize
         self.memory[stmt.buffer_var] = (stmt.extents, stmt.dtype)
+        self.apart.add(stmt.buffer_var)
         with self._bound(stmt.buffer_var):
-            if known and size <= self._stack_left:
+            is_tile = stmt.buffer_var.storage_scope == "local" and size <= _TILE_BYTES
+            if known and (is_tile or size <= self._stack_left):
                 size = -(-max(size, 1) // _ALIGN) * _ALIGN
-                self._stack_left -= size
+                self._stack_left -= 0 if is_tile else size
                 memory = self.env[stmt.buffer_var] = self.text.alloca("i8", _ALIGN, size)
                 self._on_stack.append((self.text.name, memory))
                 self.pointers[memory] = _LOCAL

@@ -81,6 +81,10 @@ class Values:
         _of, _lanes, _element = value_type(dtype), dtype.lanes, scalar_type(dtype)
         if dtype.is_bool:
             return self.text.op("and", a, self.text.not_(b))
+        known = _integer(b)
+        if known is not None and 0 <= known < dtype.bits:
+            right = "ashr" if dtype.kind == "int" else "lshr"
+            return self.text.op("shl" if left else right, a, b)
         fits = self.text.op("icmp ult", b, dtype.bits)
         if not left and dtype.kind == "int":
             return self.text.op("ashr", a, self.text.select(fits, b, dtype.bits - 1))

@@ -23,6 +23,8 @@ from .queries import extent_of, loops_inside
 
 # Bytes: far enough for memory to answer, near enough to stay in the first cache.
 _AHEAD = 4096
+# So many vectors side by side are copied by statements of their own.
+_FEW_RUNS = 4
 # What two panels, the one that is read and the next, may take of the second cache: larger ones
 # find their place taken when they are read.
 _OF_L2 = 1 / 8
@@ -147,8 +149,10 @@ def move_panels(
         # Long runs of the input, one behind the other.
         sch.reorder(*others, *([] if panel is None else [panel]), along)
         if lanes > 1 and width % lanes == 0 and (extent or 1) % lanes == 0:
-            _, along = sch.split(along, [None, lanes])
+            runs, along = sch.split(along, [None, lanes])
             sch.vectorize(along)
+            if width // lanes <= _FEW_RUNS:
+                sch.unroll(runs)
         elif width <= lanes:
             sch.unroll(along)
         return
