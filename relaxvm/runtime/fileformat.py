@@ -49,6 +49,9 @@ FORMAT_VERSION = 5
 MAGIC = "relaxvm.executable"
 _KEYS = ("magic", "version", "provenance", "functions", "constants", "code", "kernels")
 _DEBUG, _SIGNATURE = "debug", "signature"
+_BEFORE_SIGNATURE = (
+    msgpack.packb(_SIGNATURE) + msgpack.packb(bytes(trust_module.SIGNATURE_SIZE))[:2]
+)
 # So that no file of other bytes has the digest of a file without its tensors.
 _SIGNED = b"relaxvm.executable without the contents of tensors\0"
 _MAX_BIN = (1 << 32) - 1
@@ -264,7 +267,8 @@ def _mapped(path: str) -> memoryview:
 
 
 def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mapping[int, Any]) -> _P:
-    decoder = Decoder(data)
+    ours = trust is None and _vouched(data)
+    decoder = Decoder(data, ours=ours)
     try:
         count = decoder.map_header()
         first = decoder.key()
@@ -287,12 +291,10 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
             _check_version(plain[key])
     decoder.views = False
     debug = signature = None
-    signed = decoder.position
     for left in range(count - len(_KEYS), 0, -1):
         key = decoder.key()
         if key == _DEBUG and debug is None and signature is None:
             debug = DebugTable.from_plain(decoder.value())
-            signed = decoder.position
         elif key == _SIGNATURE and left == 1:
             signature = decoder.value()
         else:
@@ -303,11 +305,7 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
         raise LoadError(f"the signature is not {trust_module.SIGNATURE_SIZE} bytes")
     decoder.end()
     kernels = None if plain["kernels"] is None else KernelSection.from_plain(plain["kernels"])
-    trusted = trust == "native" or kernels is None or not kernels.native
-    if trust is None and not trusted and signature is not None:
-        trusted = trust_module.vouches(_signed(data[:signed], decoder.spans), signature)
-        if not trusted:
-            trusted = trust_module.vouches(hashlib.sha256(data[:signed]).digest(), signature)
+    trusted = ours or trust == "native" or kernels is None or not kernels.native
     if type(plain["code"]) is not bytes:
         raise LoadError("code: wanted bytes")
     constants = plain["constants"]
@@ -333,6 +331,31 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
         provenance=Provenance.from_plain(plain["provenance"]),
         trusted=trusted,
         debug=debug,
+    )
+
+
+def _vouched(data: memoryview) -> bool:
+    """Whether this user's key signed `data`, found before anything is made of it."""
+    end = len(data) - trust_module.SIGNATURE_SIZE
+    signed = end - len(_BEFORE_SIGNATURE)
+    if signed <= 0 or data[signed:end] != _BEFORE_SIGNATURE:
+        return False
+    decoder = Decoder(data)
+    try:
+        decoder.map_header()
+        while decoder.position < signed:
+            decoder.views = decoder.key() == "constants"
+            if decoder.views:
+                decoder.value()
+            else:
+                decoder.skip()
+    except LoadError:
+        # What is wrong is told where it is read.
+        return False
+    signature = bytes(data[end:])
+    return decoder.position == signed and (
+        trust_module.vouches(_signed(data[:signed], decoder.spans), signature)
+        or trust_module.vouches(hashlib.sha256(data[:signed]).digest(), signature)
     )
 
 

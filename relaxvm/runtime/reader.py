@@ -2,13 +2,15 @@
 
 Stricter than the format: text keys only, no key twice, no extension types, no bytes left over, and
 never more memory than a small multiple of the input. Works with a stack of its own, so depth costs
-nothing but is bounded anyway.
+nothing but is bounded anyway. What this user's key has signed, msgpack reads as fast as it can.
 """
 
 from __future__ import annotations
 
 import struct
 from typing import Any
+
+import msgpack
 
 from ..base import LoadError
 from .limits import MAX_ITEMS, MAX_NESTING
@@ -48,14 +50,16 @@ class Decoder:
     position  where the next value begins
     views     give binary data as memoryviews of `data` instead of copies
     spans     where each of these views begins and ends
+    ours      whether `data` is surely what we wrote
     """
 
-    __slots__ = ("_data", "_end", "_items", "position", "spans", "views")
+    __slots__ = ("_data", "_end", "_items", "_ours", "position", "spans", "views")
 
-    def __init__(self, data: memoryview, max_items: int = MAX_ITEMS) -> None:
+    def __init__(self, data: memoryview, max_items: int = MAX_ITEMS, ours: bool = False) -> None:
         self._data = data
         self._end = len(data)
         self._items = max_items
+        self._ours = ours
         self.position = 0
         self.views = False
         self.spans: list[tuple[int, int]] = []
@@ -80,8 +84,23 @@ class Decoder:
         if self.position != self._end:
             raise self._error(f"{self._end - self.position} bytes are left over")
 
+    def skip(self) -> None:
+        """Go past the next value, whatever it is, and make nothing of it."""
+        self._at_once("skip")
+
+    def _at_once(self, method: str) -> Any:
+        unpacker = msgpack.Unpacker(_Rest(self._data, self.position), max_buffer_size=0)
+        try:
+            value = getattr(unpacker, method)()
+        except (msgpack.UnpackException, ValueError) as error:
+            raise self._error(str(error) or type(error).__name__) from None
+        self.position += unpacker.tell()
+        return value
+
     def value(self) -> Any:
         """The next value, whole."""
+        if self._ours and not self.views:
+            return self._at_once("unpack")
         stack: list[list[Any]] = []  # container, values left, the key that waits for its value
         while True:
             kind, value = self._head()
@@ -170,6 +189,18 @@ class Decoder:
 
     def _error(self, message: str) -> LoadError:
         return LoadError(f"not an executable: {message} (byte {self.position})")
+
+
+class _Rest:
+    """What stands in `data` from `position` on, as a file."""
+
+    def __init__(self, data: memoryview, position: int) -> None:
+        self._data, self._position = data, position
+
+    def read(self, size: int) -> bytes:
+        part = bytes(self._data[self._position : self._position + size])
+        self._position += len(part)
+        return part
 
 
 def fields_of(plain: object, wanted: dict[str, type | tuple[type, ...]], what: str) -> list[Any]:

@@ -28,6 +28,7 @@ from relaxvm.runtime import (
     array,
     cpu_budget,
     exec_builder,
+    fileformat,
     from_numpy,
     info_from_plain,
     info_to_plain,
@@ -36,6 +37,7 @@ from relaxvm.runtime import (
     load_module,
     requirements,
 )
+from relaxvm.runtime.fileformat import FORMAT_VERSION
 from relaxvm.runtime.reader import Decoder
 from relaxvm.runtime.sinfo import TensorInfo
 from relaxvm.runtime.trust import sign
@@ -624,3 +626,40 @@ def test_constants_with_gaps_are_copied_one_by_one(monkeypatch):
             b.emit_ret(b.convert_constant(from_numpy(np.full((600, 500), k, "float32").T)))
     vm = VirtualMachine(b.get())
     assert [float(vm[f"f{k}"]().numpy().max()) for k in range(6)] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_this_user_signed_is_read_by_msgpack_and_gives_the_same(monkeypatch):
+    """Of a stranger's file every value is looked at; a signature with an edit inside is none."""
+    data = with_a_tensor()[0].to_bytes()
+    counted, head = [], Decoder._head
+
+    def counting(self):
+        counted.append(self.position)
+        return head(self)
+
+    monkeypatch.setattr(Decoder, "_head", counting)
+    ours = load(data)
+    signed = len(counted)
+    # As long as the signature, so that all stands where it stood.
+    strangers = load(data[:-32] + bytes(32), trust="native")
+    assert len(counted) - signed > 2 * signed
+    assert ours.trusted
+    assert ours.to_bytes() == strangers.to_bytes() == data
+    place = data.index(b"version") + 7
+    assert data[place] <= FORMAT_VERSION
+    with pytest.raises(LoadError, match="format version 99"):
+        load(data[:place] + bytes([99]) + data[place + 1 :])
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\xc1", b"\xd4\x01\x00", b"\xdd\xff\xff\xff\xff", b"\x91" * 3000]
+)
+def test_what_cannot_be_skipped_is_not_vouched_for(damage):
+    """What msgpack cannot go past is refused by the reader that tells why."""
+    whole = with_a_tensor()[0].to_bytes()
+    tail = len(fileformat._BEFORE_SIGNATURE) + 32
+    begin = whole.index(b"provenance") + len("provenance")
+    for data in (whole[:begin] + damage + whole[begin:], whole[:begin] + damage + whole[-tail:]):
+        assert not fileformat._vouched(memoryview(data))
+        with pytest.raises(LoadError):
+            load(data)
