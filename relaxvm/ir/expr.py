@@ -19,6 +19,7 @@ ends of the range, and maps NaN to 0.
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
@@ -1175,21 +1176,21 @@ def trunc_mod(a: int, b: int) -> int:
 
 # What each operation means on Python integers, before the result is wrapped to its dtype.
 INT_MEANING: dict[type, Any] = {
-    Add: lambda a, b: a + b,
-    Sub: lambda a, b: a - b,
-    Mul: lambda a, b: a * b,
+    Add: operator.add,
+    Sub: operator.sub,
+    Mul: operator.mul,
     Div: trunc_div,
     Mod: trunc_mod,
     FloorDiv: lambda a, b: a // b if b else 0,
     FloorMod: lambda a, b: a % b if b else 0,
     Min: min,
     Max: max,
-    EQ: lambda a, b: a == b,
-    NE: lambda a, b: a != b,
-    LT: lambda a, b: a < b,
-    LE: lambda a, b: a <= b,
-    GT: lambda a, b: a > b,
-    GE: lambda a, b: a >= b,
+    EQ: operator.eq,
+    NE: operator.ne,
+    LT: operator.lt,
+    LE: operator.le,
+    GT: operator.gt,
+    GE: operator.ge,
 }
 
 

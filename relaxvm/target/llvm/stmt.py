@@ -154,6 +154,7 @@ class KernelEmitter(ExprEmitter):
         self._statement: Stmt = fn.body
         self._analyzer = Analyzer(wrap=True)
         self._conditions: dict[tuple[PrimExpr, ...], bool | None] = {}
+        self._variables: dict[PrimExpr, set[Var]] = {}
         self._reassociates = bool(fn.get_attr(REASSOCIATE, False))
 
     def run(self, body: Stmt) -> None:
@@ -328,7 +329,9 @@ class KernelEmitter(ExprEmitter):
         """Whether a condition holds in the copy at hand of what is written out; None: the run has
         to tell.
         """
-        variables = set(nodes_of(condition, Var))
+        variables = self._variables.get(condition)
+        if variables is None:
+            variables = self._variables[condition] = nodes_of(condition, Var)
         if not variables or not variables <= self.written.keys():
             return None
         values = {v: IntImm(v.dtype, self.written[v]) for v in variables}

@@ -56,6 +56,7 @@ from ..stmt import (
     Stmt,
     seq,
     statements_below,
+    statements_in,
 )
 from .rewriter import ScopedRewriter, Steps, StmtRewriter
 
@@ -77,7 +78,7 @@ for _name, _doc in (
 def LoopPartition(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Split the loops marked so. Blocks must be lowered."""
     partition = _Partition(fn, ctx)
-    any_chosen = any(isinstance(n, For) and partition.chooses(n) for n in walk(fn.body))
+    any_chosen = any(partition.chooses(s) for s in statements_in(fn.body) if type(s) is For)
     return partition.on_function(fn) if any_chosen else fn
 
 

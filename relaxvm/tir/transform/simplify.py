@@ -74,6 +74,8 @@ class _Simplify(KnowingRewriter):
         super().__init__(fn, on=self.proves or self.replaces)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
+        if type(e) is IntImm:
+            return e
         e = self._with_known(e) if self.replaces else e
         return self._constrained(e) if self.constrains else self.analyzer.simplify(e)
 
