@@ -14,7 +14,7 @@ from test_target_units import CALLS, CPU, many, run
 
 import relaxvm
 from relaxvm import relax
-from relaxvm.base import CodegenError
+from relaxvm.base import CodegenError, RelaxvmError
 from relaxvm.ir import PassContext
 from relaxvm.script import from_source
 from relaxvm.target import Target, compile_kernels
@@ -371,6 +371,17 @@ def test_a_worker_that_fails_ahead_costs_time_only(started, monkeypatch, start):
     with at_hand.worker_at_hand(["op"] * 99):
         compile_ahead(many(4))
         run(compile_kernels(many(4)).section, "scale2", 2)
+
+
+def test_what_is_wrong_with_a_target_is_told_where_its_kernels_are_compiled(started):
+    target = Target("llvm -mcpu=none-such -mtriple=none-such")
+    with at_hand.worker_at_hand(["op"] * 99):
+        for gv, fn in many(4).items():
+            workers.compile_ahead(gv.name_hint, fn, target, None, SAME)
+        ahead = at_hand.at_hand()
+        with pytest.raises(RelaxvmError, match="none-such"):
+            compile_kernels(many(4), target)
+        assert not ahead.units
 
 
 def test_nothing_is_compiled_ahead_without_a_worker_and_of_functions_that_call(started):

@@ -1,7 +1,7 @@
 """Several units compiled at once, by processes: llvmlite lets one thread of a process use LLVM.
 
 A worker is a new interpreter, not a fork: threads of ours and of others may be running. It takes
-some 0.7 s until it is ready, so that few units are compiled here, one after the other. Whatever
+some 0.3 s until it is ready, so that few units are compiled here, one after the other. Whatever
 goes wrong with a worker (an error, a crash, silence, no Python to start), its unit is compiled
 here, where errors are raised with the names the user knows.
 """
@@ -44,7 +44,7 @@ from .units import (
     unit_of,
 )
 
-# A unit takes some 0.1 s, the start of a worker as long as seven of them.
+# A unit takes some 0.06 s, the start of a worker as long as five of them.
 _UNITS_PER_WORKER = 12
 _MAX_WORKERS = 32
 # One that is ready is worth it sooner.
@@ -91,9 +91,11 @@ def compile_ahead(
     ahead = at_hand()
     if ahead is None or target.kind_name != "llvm" or called_functions(fn):
         return
-    settings = Settings(machine_of(target), schedule=schedule)
+    context = PassContext.current()
 
+    # What is wrong with the target is told where the kernel is compiled.
     def job() -> bytes:
+        settings = Settings(machine_of(target), schedule=schedule, context=context)
         functions = save_msgpack(IRModule({name: fn}), spans=False)
         return pickle.dumps(_Job(name, functions, _told(settings), prepare))
 
