@@ -248,6 +248,11 @@ def test_import_runtime_loads_no_compiler_room():
     assert "llvmlite" not in loaded
 
 
+def test_arrays_are_made_without_numpys_masked_ones():
+    loaded = loaded_after("import numpy, relaxvm.runtime as r\nr.array(numpy.float32(1))")
+    assert "numpy.ma" not in loaded
+
+
 def test_import_runtime_leaves_out_what_running_a_program_does_not_need():
     rare = {"exec_builder", "explain", "machine_roof", "memory_plan", "memory_trace", "profile"}
     loaded = loaded_after("import relaxvm.runtime; relaxvm.runtime.VirtualMachine")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import sys
 import types
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -533,7 +534,9 @@ def memory_of(x: object) -> tuple[np.ndarray, DataType]:
         return _numbers_in(x)
     if isinstance(x, NDArray):
         return x.array.view(), x.dtype
-    if isinstance(x, np.ma.MaskedArray):
+    # Nobody has one who did not load it, which takes as long as reading a model of some layers.
+    masked = sys.modules.get("numpy.ma")
+    if masked is not None and isinstance(x, masked.MaskedArray):
         raise VMTypeError(
             "wanted an array, got a masked array, whose mask would be lost; use x.filled(value)"
         )
