@@ -194,14 +194,7 @@ _FLOAT_BINARY: dict[type, Meaning] = {
     Min: _float_min,
     Max: _float_max,
 }
-_FLOAT_COMPARE: dict[type, Meaning] = {
-    EQ: operator.eq,
-    NE: operator.ne,
-    LT: operator.lt,
-    LE: operator.le,
-    GT: operator.gt,
-    GE: operator.ge,
-}
+_FLOAT_COMPARE: dict[type, Meaning] = {kind: INT_MEANING[kind] for kind in (EQ, NE, LT, LE, GT, GE)}
 _NEVER_WRAPS = (FloorMod, Mod, Min, Max)
 
 
