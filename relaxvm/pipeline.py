@@ -194,9 +194,11 @@ def build_held(
         bytecode = emit_functions(mod)
         del mod
         kernels = compile_kernels(loops, target, schedule)
-    program = assemble(bytecode, kernels.section, target, passes)
+    program = assemble(bytecode, kernels.section, target, passes, wait=False)
     if exec_mode != "bytecode":
+        # While weights are copied.
         program = compile_program(program, kernels)
+    bytecode.finish()
     program.report, program.sources = report, kernels.sources
     return program
 

@@ -92,11 +92,24 @@ def _version_2(text: str | None) -> list[float]:
 
 
 def side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> None:
-    """Do `work` on each item, by as many threads as there are cores, of which this is one: another
-    that comes late finds less left to do. It must be the same if done twice.
+    """Do `work` on each item, by as many threads as there are cores, of which this is one; see
+    `begun_side_by_side`.
+    """
+    todo = list(items)
+    if len(todo) > 1:
+        begun_side_by_side(work, todo)()
+    else:
+        for item in todo:
+            work(item)
+
+
+def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Callable[[], None]:
+    """Have `work` done on each item by as many threads as there are cores but one, and give what
+    does the rest and waits for them: who comes late finds less left to do. It must be the same if
+    done twice.
 
     For copies of large memory: the system clears the pages that are written for the first time.
-    Raises what the first that fails raises.
+    What is given raises what the first item that fails raises.
     """
     todo = list(items)
     left = iter(enumerate(todo))
@@ -112,13 +125,17 @@ def side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> None:
                 failed[k] = error
             taken.put(None)
 
-    if len(todo) > 1:
-        for _ in range(min(usable_cores(), len(todo)) - 1):
+    def finish() -> None:
+        take()
+        for _ in todo:
+            taken.get()
+        todo.clear()
+        if failed:
+            raise failed[min(failed)]
+
+    if todo:
+        for _ in range(min(usable_cores() - 1, len(todo))):
             # There may be too many threads.
             with contextlib.suppress(RuntimeError):
                 _thread.start_new_thread(take, ())
-    take()
-    for _ in todo:
-        taken.get()
-    if failed:
-        raise failed[min(failed)]
+    return finish

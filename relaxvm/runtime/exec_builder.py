@@ -12,7 +12,7 @@ result.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -38,14 +38,14 @@ from .bytecode import (
     to_bytes,
 )
 from .constants import as_constant, constant_key, integer
-from .cpu_budget import side_by_side
+from .cpu_budget import begun_side_by_side
 from .debug_table import debug_table
 from .executable import Executable
 from .kernel import KernelSection
 from .ndarray import NDArray, wrap_unchecked
 from .program import FunctionInfo, Provenance
 from .sinfo import Info, ObjectInfo
-from .storage import aligned_copy
+from .storage import aligned_copy, aligned_empty
 
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 
@@ -77,10 +77,12 @@ class ExecBuilder:
     """Collects functions, constants and kernels, and makes an `Executable` of them.
 
     source  where the instructions that are emitted next come from
+    finish  waits until constants are copied: see `get`
     """
 
     def __init__(self) -> None:
         self.source = UNKNOWN
+        self.finish: Callable[[], None] = lambda: None
         self._table: dict[str, int] = {}
         self._functions: dict[str, _Function] = {}
         self._current: _Function | None = None
@@ -267,8 +269,11 @@ class ExecBuilder:
 
     # The result
 
-    def get(self, provenance: Provenance | None = None) -> Executable:
-        """The verified executable. Raises VerifyError naming function and instruction."""
+    def get(self, provenance: Provenance | None = None, wait: bool = True) -> Executable:
+        """The verified executable. Raises VerifyError naming function and instruction.
+
+        wait  False: constants that are views with gaps are copied when `finish` comes back
+        """
         if self._current is not None:
             raise VMValueError(f"get: still inside function {self._current.name}")
         words: list[int] = []
@@ -295,40 +300,47 @@ class ExecBuilder:
                 written.ret,
                 written.donated,
             )
-        self._close_gaps()
         executable = Executable(
             tuple(compiled.values()),
-            tuple(self._constants),
+            tuple(self._close_gaps()),
             _code(words),
             self._kernels,
             provenance,
             debug=debug_table({name: f.sources for name, f in self._functions.items()}),
         )
         executable.verify()
+        if wait:
+            self.finish()
         return executable
 
-    def _close_gaps(self) -> None:
-        """Copy constants that are views with gaps, as many at once as there are cores: a transposed
-        weight goes when its copy is there, if nobody else holds it.
+    def _close_gaps(self) -> list[object]:
+        """The constants, with memory of their own for those that are views with gaps, into which
+        threads begin to copy them: a transposed weight goes when its copy is there, if nobody else
+        holds it.
         """
-
-        def has_gaps(value: object) -> bool:
-            return type(value) is NDArray and not value.array.flags.c_contiguous
-
-        def close(place: tuple[object, int]) -> None:
-            key, index = place
+        copies: dict[int, NDArray] = {}
+        keys: dict[int, object] = {}
+        for key, index in self._constant_index.items():
             value: Any = self._constants[index]
-            if has_gaps(value):
-                array = aligned_copy(value.array)
-                array.flags.writeable = value.array.flags.writeable
-                value = wrap_unchecked(array, value.dtype, value.device)
-                # The key may be an identity, which another array may have as soon as this is gone.
-                del self._constant_index[key]
-                self._constants[index] = value
-                self._constant_index[constant_key(value)] = index
+            if type(value) is NDArray and not value.array.flags.c_contiguous:
+                memory = aligned_empty(value.array.shape, value.array.dtype)
+                copies[index] = wrap_unchecked(memory, value.dtype, value.device)
+                keys[index] = key
 
-        index = self._constant_index.items()
-        side_by_side(close, [(k, i) for k, i in index if has_gaps(self._constants[i])])
+        def close(index: int) -> None:
+            value: Any = self._constants[index]
+            copy = copies[index]
+            if value is not copy:
+                aligned_copy(value.array, copy=copy.array)
+                copy.array.flags.writeable = value.array.flags.writeable
+                # The key may be an identity, which another array may have as soon as this is gone.
+                del self._constant_index[keys[index]]
+                self._constants[index] = copy
+                del value
+                self._constant_index[constant_key(copy)] = index
+
+        self.finish = begun_side_by_side(close, copies)
+        return [copies.get(i, value) for i, value in enumerate(self._constants)]
 
 
 def _code(words: list[int]) -> bytes:

@@ -131,14 +131,17 @@ def aligned_empty(shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
         ) from None
 
 
-def aligned_copy(source: np.ndarray, storage: np.dtype | None = None) -> np.ndarray:
-    """`source` in C order, aligned to 64 bytes.
+def aligned_copy(
+    source: np.ndarray, storage: np.dtype | None = None, copy: np.ndarray | None = None
+) -> np.ndarray:
+    """`source` in C order, aligned to 64 bytes; in `copy`, if that is there for it.
 
     A transposed array is copied in blocks that the cache holds: numpy's order reads a line of it
     for each element where the rows are 4096 bytes apart. Short runs, as of panels of weights, are
     copied as one element each: half the time.
     """
-    copy = aligned_empty(source.shape, source.dtype if storage is None else storage)
+    if copy is None:
+        copy = aligned_empty(source.shape, source.dtype if storage is None else storage)
     last = source.ndim - 1
     strides = [abs(s) if n > 1 else _FAR for s, n in zip(source.strides, source.shape)]
     dense = strides.index(min(strides)) if strides else last

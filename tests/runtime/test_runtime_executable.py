@@ -608,9 +608,9 @@ def test_constants_with_gaps_are_copied_one_by_one(monkeypatch):
         del base
     left, copy = [], exec_builder.aligned_copy
 
-    def seen(array):
+    def seen(array, **into):
         left.append(sum(base() is not None for base in bases))
-        return copy(array)
+        return copy(array, **into)
 
     monkeypatch.setattr(exec_builder, "aligned_copy", seen)
     monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 1)
@@ -626,6 +626,30 @@ def test_constants_with_gaps_are_copied_one_by_one(monkeypatch):
             b.emit_ret(b.convert_constant(from_numpy(np.full((600, 500), k, "float32").T)))
     vm = VirtualMachine(b.get())
     assert [float(vm[f"f{k}"]().numpy().max()) for k in range(6)] == [0, 1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("cores", [1, 3])
+def test_constants_with_gaps_may_be_copied_while_others_do_something(monkeypatch, cores):
+    monkeypatch.setattr(cpu_budget, "usable_cores", lambda: cores)
+    b = ExecBuilder()
+    for k in range(5):
+        with b.function(f"f{k}", 0):
+            b.emit_ret(b.convert_constant(from_numpy(np.full((60, 50), k, "float32").T)))
+    ex = b.get(wait=False)
+    b.finish()
+    b.finish()
+    vm = VirtualMachine(ex)
+    assert [float(vm[f"f{k}"]().numpy().max()) for k in range(5)] == [0, 1, 2, 3, 4]
+
+    def fails(*given, **named):
+        raise MemoryError("none left")
+
+    with b.function("f5", 0):
+        b.emit_ret(b.convert_constant(from_numpy(np.full((60, 50), 9, "float32").T)))
+    monkeypatch.setattr(exec_builder, "aligned_copy", fails)
+    b.get(wait=False)
+    with pytest.raises(MemoryError, match="none left"):
+        b.finish()
 
 
 def test_what_this_user_signed_is_read_by_msgpack_and_gives_the_same(monkeypatch):
