@@ -42,6 +42,7 @@ _SIZED = {
 }
 _SIMPLE = {0xC0: None, 0xC2: False, 0xC3: True}
 _NO_KEY = object()
+_AT_ONCE = 1 << 14
 
 
 class Decoder:
@@ -89,7 +90,9 @@ class Decoder:
         self._at_once("skip")
 
     def _at_once(self, method: str) -> Any:
-        unpacker = msgpack.Unpacker(_Rest(self._data, self.position), max_buffer_size=0)
+        # What is behind may be a weight, which is not to be touched.
+        rest = _Rest(self._data, self.position)
+        unpacker = msgpack.Unpacker(rest, read_size=_AT_ONCE, max_buffer_size=0)
         try:
             value = getattr(unpacker, method)()
         except (msgpack.UnpackException, ValueError) as error:
