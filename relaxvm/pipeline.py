@@ -209,7 +209,7 @@ def _begin(
     """Have a kernel that is not on its way through all passes yet compiled as it will be."""
     if schedule is not None and not SOURCES.get():
         ready = partial(ready_kernel, constants=constants, cpu=cpu_model(target))
-        # `AttachGlobalSymbol` will.
+        # Named as `AttachGlobalSymbol` will name it.
         compile_ahead(name, fn.with_attr("global_symbol", name), target, schedule, ready)
 
 

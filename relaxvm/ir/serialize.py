@@ -60,9 +60,8 @@ class _Writer:
             if id(n) in self.index or isinstance(n, Op):
                 continue
             self.index[id(n)] = len(self.nodes)
-            cls = type(n)
-            written = self.value
-            self.nodes.append([type_key(cls), *[written(getattr(n, f)) for f in cls._fields]])
+            values = [self.value(getattr(n, field)) for field in n._fields]
+            self.nodes.append([type_key(type(n)), *values])
         return self.index[id(root)]
 
     def value(self, value: Any) -> Any:
@@ -75,7 +74,7 @@ class _Writer:
             return value
         if kind is Span and not self.spans:
             return ["s"]
-        if kind is tuple:
+        if isinstance(value, tuple):
             return ["l", *[self.value(item) for item in value]]
         if isinstance(value, DataType):
             return ["t", str.__str__(value)]
@@ -87,8 +86,6 @@ class _Writer:
             return ["o", value.name]
         if isinstance(value, Node):
             return ["n", self.add(value)]
-        if isinstance(value, tuple):
-            return ["l", *[self.value(item) for item in value]]
         if isinstance(value, Map):
             return ["m", *([self.value(k), self.value(v)] for k, v in value.items())]
         if isinstance(value, bytes):

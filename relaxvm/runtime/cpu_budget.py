@@ -95,18 +95,12 @@ def side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> None:
     """Do `work` on each item, by as many threads as there are cores, of which this is one; see
     `begun_side_by_side`.
     """
-    todo = list(items)
-    if len(todo) > 1:
-        begun_side_by_side(work, todo)()
-    else:
-        for item in todo:
-            work(item)
+    begun_side_by_side(work, items)()
 
 
 def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Callable[[], None]:
-    """Have `work` done on each item by as many threads as there are cores but one, and give what
-    does the rest and waits for them: who comes late finds less left to do. It must be the same if
-    done twice.
+    """Have `work` begun on several items by as many threads as there are cores but one, and give
+    what does the rest and waits for them: who comes late finds less left to do.
 
     For copies of large memory: the system clears the pages that are written for the first time.
     What is given raises what the first item that fails raises.
@@ -133,8 +127,8 @@ def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Cal
         if failed:
             raise failed[min(failed)]
 
-    if todo:
-        for _ in range(min(usable_cores() - 1, len(todo))):
+    if len(todo) > 1:
+        for _ in range(min(usable_cores(), len(todo)) - 1):
             # There may be too many threads.
             with contextlib.suppress(RuntimeError):
                 _thread.start_new_thread(take, ())

@@ -328,16 +328,13 @@ class ExecBuilder:
                 keys[index] = key
 
         def close(index: int) -> None:
-            value: Any = self._constants[index]
-            copy = copies[index]
-            if value is not copy:
-                aligned_copy(value.array, copy=copy.array)
-                copy.array.flags.writeable = value.array.flags.writeable
-                # The key may be an identity, which another array may have as soon as this is gone.
-                del self._constant_index[keys[index]]
-                self._constants[index] = copy
-                del value
-                self._constant_index[constant_key(copy)] = index
+            source, copy = self._constants[index].array, copies[index]
+            aligned_copy(source, copy=copy.array)
+            copy.array.flags.writeable = source.flags.writeable
+            # The key may be an identity, which another array may have as soon as this is gone.
+            del self._constant_index[keys[index]], source
+            self._constants[index] = copy
+            self._constant_index[constant_key(copy)] = index
 
         self.finish = begun_side_by_side(close, copies)
         return [copies.get(i, value) for i, value in enumerate(self._constants)]

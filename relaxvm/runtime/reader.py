@@ -42,6 +42,7 @@ _SIZED = {
 }
 _SIMPLE = {0xC0: None, 0xC2: False, 0xC3: True}
 _NO_KEY = object()
+# How many bytes msgpack is given at a time.
 _AT_ONCE = 1 << 14
 
 

@@ -19,6 +19,7 @@ that is not certain in the group: that two sizes are equal, that a size is not n
 from __future__ import annotations
 
 import contextlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any
@@ -56,14 +57,19 @@ def FuseTIR(mod: IRModule, ctx: PassContext) -> IRModule:
     it by `call_tir` of the calls of that. Loop functions that nothing needs then go.
     """
     kernels: dict[str, GroupKernel] = {}
-    told = _Told(mod)
+    tell = _listener.get()
+    known = defaultdict(list) if tell is _nobody else _constant_arguments(mod)
     for gv, fn in mod.items():
         if isinstance(fn, Function) and fn.get_attr("Primitive") and not fn.get_attr("Codegen"):
             try:
                 kernels[gv.name_hint] = kernel = kernel_of_group(fn, mod)
-                told.group(gv, kernel)
             except NotMerged as why:
                 declined("group {} stays a function: {}", gv.name_hint, str(why))
+                continue
+            if kernel.function is not None:
+                tell(gv.name_hint, kernel.function, kernel.constants(known[gv.name_hint]))
+        elif isinstance(fn, PrimFunc) and gv.name_hint in known:
+            tell(gv.name_hint, fn, tuple(known[gv.name_hint]))
     for name in _not_served(mod, kernels):
         if kernels.pop(name, None) is not None:
             declined("group {} stays a function: its kernel does not fit all its uses", name)
@@ -97,12 +103,10 @@ def _with_kernels(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> IRModule
     for name, kernel in kernels.items():
         if kernel.function is not None:
             gv = GlobalVar(names.fresh(name) if name in exported else name)
-            for known in alike.of(kernel.function):
-                gv = known
-                break
-            else:
+            known = alike.of(kernel.function)
+            if not known:
                 alike.put(kernel.function, gv)
-            callees[name] = gv
+            gv = callees[name] = known[0] if known else gv
             functions[gv] = kernel.function
     rewriter = _Callers(kernels, callees)
     for gv, fn in mod.items():
@@ -117,7 +121,13 @@ def _with_kernels(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> IRModule
 
 # (name, loop function, which of its parameters are constants wherever it is called)
 Listener = Callable[[str, PrimFunc, "tuple[int, ...]"], None]
-_listener: ContextVar[Listener | None] = ContextVar("kernels_told", default=None)
+
+
+def _nobody(name: str, fn: PrimFunc, constants: tuple[int, ...]) -> None:
+    """Listens where nobody does."""
+
+
+_listener: ContextVar[Listener] = ContextVar("kernels_told", default=_nobody)
 
 
 @contextlib.contextmanager
@@ -132,45 +142,23 @@ def kernels_told(listener: Listener) -> Iterator[None]:
         _listener.reset(token)
 
 
-class _Told:
-    """Tells the listener, if there is one; of kernels that are in no group at once."""
-
-    def __init__(self, mod: IRModule) -> None:
-        self.listener = _listener.get()
-        if self.listener is None:
-            return
-        # By callee: the arguments of its calls, in groups apart.
-        self.calls: dict[str, list[Sequence[Any]]] = {}
-        for fn in mod.functions.values():
-            if not isinstance(fn, Function) or fn.get_attr("Primitive"):
-                continue
-            for n in walk(fn, (StructInfo, PrimExpr)):
-                if type(n) is Call and isinstance(n.op, GlobalVar):
-                    self.calls.setdefault(n.op.name_hint, []).append(n.args)
-                elif type(n) is Call and n.op is CALL_TIR and isinstance(n.args[1], Tuple):
-                    callee: Any = n.args[0]
-                    self.calls.setdefault(callee.name_hint, []).append(n.args[1].fields)
-        for gv, kernel in mod.items():
-            if isinstance(kernel, PrimFunc) and gv.name_hint in self.calls:
-                places = range(len(self.calls[gv.name_hint][0]))
-                self._tell(gv, kernel, [Place(k) for k in places])
-
-    def group(self, gv: GlobalVar, kernel: GroupKernel) -> None:
-        """The kernel of a group."""
-        if self.listener is not None and kernel.function is not None:
-            self._tell(gv, kernel.function, kernel.inputs)
-
-    def _tell(self, gv: GlobalVar, fn: PrimFunc, inputs: Sequence[Place | Constant]) -> None:
-        calls = self.calls.get(gv.name_hint, ())
-
-        def is_constant(place: Place | Constant) -> bool:
-            if isinstance(place, Constant):
-                return True
-            return all(isinstance(args[place.param], Constant) for args in calls)
-
-        assert self.listener is not None
-        constants = [k for k, place in enumerate(inputs) if is_constant(place)]
-        self.listener(gv.name_hint, fn, tuple(constants))
+def _constant_arguments(mod: IRModule) -> defaultdict[str, list[int]]:
+    """By callee: which arguments are constants in all its calls, of those in groups apart."""
+    calls: dict[str, list[Sequence[Any]]] = {}
+    for fn in mod.functions.values():
+        if not isinstance(fn, Function) or fn.get_attr("Primitive"):
+            continue
+        for n in walk(fn, (StructInfo, PrimExpr)):
+            if type(n) is Call and isinstance(n.op, GlobalVar):
+                calls.setdefault(n.op.name_hint, []).append(n.args)
+            elif type(n) is Call and n.op is CALL_TIR and isinstance(n.args[1], Tuple):
+                callee: Any = n.args[0]
+                calls.setdefault(callee.name_hint, []).append(n.args[1].fields)
+    known: defaultdict[str, list[int]] = defaultdict(list)
+    for name, sites in calls.items():
+        together = enumerate(zip(*sites))
+        known[name] = [k for k, args in together if all(isinstance(a, Constant) for a in args)]
+    return known
 
 
 # -- its callers -----------------------------------------------------------------------------------

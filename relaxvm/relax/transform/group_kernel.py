@@ -13,7 +13,7 @@ schedules see no others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn, TypeAlias
 
 from ...arith import Analyzer
@@ -121,6 +121,11 @@ class GroupKernel(NamedTuple):
         return bind_symbols(
             (p.struct_info, a.struct_info) for p, a in zip(self.group.params, call.args)
         )
+
+    def constants(self, known: Collection[int]) -> tuple[int, ...]:
+        """The numbers of the inputs that are constants, where the group's arguments `known` are."""
+        places = enumerate(self.inputs)
+        return tuple(k for k, p in places if isinstance(p, Constant) or p.param in known)
 
     def can_serve(self, call: Call) -> bool:
         """Whether the sizes of results and the scalars are known where `call` stands, and no

@@ -59,7 +59,7 @@ class Outliner:
         results           those of their variables that are read elsewhere
         name              a hint for the name of the function, which gets `attrs`
         constants_inside  whether constants stay in the function; else they are arguments
-        finish            arguments the function and its name: what to put into the module instead
+        finish            given the function and its name: what to put into the module instead
         """
         arguments = _arguments(bindings, constants_inside)
         key = _key(bindings, results, attrs, arguments)
@@ -164,9 +164,10 @@ def _key(
     places = {v: k for k, v in enumerate((*arguments.values, *(b.var for b in bindings)))}
     keys = _Numbered(places)
     calls = [keys.call(b.value) if type(b.value) is Call else id(b) for b in bindings]
-    named = sorted((k, value_key(v)) for k, v in attrs.items())
     infos = [id(b.var.struct_info) for b in bindings]
-    return (*calls, *infos, len(arguments.values), *(places[v] for v in results), str(named))
+    outputs = [places[v] for v in results]
+    named = frozenset((k, value_key(v)) for k, v in attrs.items())
+    return (*calls, *infos, len(arguments.values), *outputs, named)
 
 
 def function_of(

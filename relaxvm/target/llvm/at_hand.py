@@ -39,7 +39,7 @@ def start_worker() -> Worker:
 class AtHand:
     """A worker, and what it made ahead.
 
-    units    the compiled ones, by its stem and document
+    units    the compiled ones, by stem and document
     at_work  the name of the kernel that it works on, as far as is known
     """
 
@@ -114,15 +114,14 @@ def worker_at_hand(outline: Sequence[str]) -> Iterator[None]:
             _outlines.put(key, b"built")
     finally:
         with _ready_lock:
-            unneeded = begun is not None and _ready is begun
-            if unneeded:
+            unneeded = begun if _ready is begun else None
+            if unneeded is not None:
                 _ready = None
-        if unneeded:
-            assert begun is not None
-            begun.stop()
-            begun.worker.kill()
-            begun.join()
-            begun.worker.end()
+        if unneeded is not None:
+            unneeded.stop()
+            unneeded.worker.kill()
+            unneeded.join()
+            unneeded.worker.end()
 
 
 def at_hand() -> AtHand | None:

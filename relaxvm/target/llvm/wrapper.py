@@ -53,7 +53,6 @@ class _Wrapper:
         self.failures: list[Failure] = []
         self.exits: list[tuple[Operand, str]] = []
         self._round: list[tuple[Value, int]] = []
-        self._lowered: list[PrimExpr] = []
         self.tensors = [
             _Tensor(i, p) for i, p in enumerate(signature.params) if p.buffer is not None
         ]
@@ -102,8 +101,6 @@ class _Wrapper:
     def value(self, e: PrimExpr) -> Value:
         """An expression over what is bound, as i64."""
         lowered = e if type(e) is IntImm else lower_intrinsics(e)
-        # What was emitted is remembered by identity: a node must live as long as that memory.
-        self._lowered.append(lowered)
         return self.g.widened(lowered, self.g.evaluate(lowered))
 
     # -- the rounds --------------------------------------------------------------------------------

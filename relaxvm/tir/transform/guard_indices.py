@@ -16,7 +16,6 @@ know their data.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 from ...base import DataType
@@ -32,7 +31,6 @@ from ...ir import (
     PrimExpr,
     Var,
     cast,
-    const,
 )
 from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
@@ -59,7 +57,6 @@ def GuardIndices(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     return _Guard(fn).on_function(fn) if ctx.get("tir.guard_indices") else fn
 
 
-_NOTHING = contextlib.nullcontext()
 _ASKED = frozenset({Buffer, BufferLoad, Let, Call})
 
 
@@ -76,8 +73,7 @@ class _Guard(ScopedRewriter):
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
         narrowed = stmt.replace(min=first, extent=extent)
         # Where the body runs, the extent is not 0: x % n is below n there.
-        some = const(True) if type(extent) is IntImm and extent.value > 0 else extent >= 1
-        with self._given(some):
+        with self._given(extent >= 1):
             self.enter(narrowed)
             body = yield stmt.body
         self._memo = {}
@@ -109,8 +105,6 @@ class _Guard(ScopedRewriter):
     def _given(self, condition: PrimExpr) -> Any:
         # What was decided without the condition need not hold for what is decided with it.
         self._memo = {}
-        if type(condition) is IntImm and condition.value:
-            return _NOTHING
         return self.analyzer.constraint_scope(stable(condition))
 
     def _learn(self, var: Var, value: PrimExpr) -> None:
