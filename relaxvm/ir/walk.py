@@ -136,6 +136,7 @@ def transform(
     pre: Callable[[Any], Node | None] | None = None,
     memo: dict[int, tuple[Node, Node]] | None = None,
     only: frozenset[type] | None = None,
+    without: tuple[type[Node], ...] = (),
 ) -> N:
     """Rebuild `root` bottom-up: `post` sees each node after its children and returns a new node,
     or None to keep it. Without a `post` all are kept.
@@ -143,6 +144,7 @@ def transform(
     pre   sees a node first; what it returns (not None) replaces the node and is not entered
     memo  results by identity; pass one dictionary to several calls to keep shared parts shared
     only  the classes, exactly, of what `pre` and `post` are asked about; default: all
+    without  nodes below `root` of these classes are kept, and what is below them
     Each shared node is treated once; unchanged parts are the same objects afterwards. No recursion.
     """
     done: dict[int, tuple[Node, Node]] = {} if memo is None else memo
@@ -159,6 +161,8 @@ def transform(
                 done[key] = (n, replaced)
                 continue
             below = n._children_()
+            if without:
+                below = [child for child in below if not isinstance(child, without)]
             if below:
                 stack.append((n, below))
                 for child in reversed(below):
@@ -168,7 +172,7 @@ def transform(
         rebuilt = n
         for child in below:
             if done[id(child)][1] is not child:
-                rebuilt = n._map_children_(lambda c: done[id(c)][1])
+                rebuilt = n._map_children_(lambda c: done.get(id(c), (c, c))[1])
                 break
         changed = post(rebuilt) if post is not None and asked else None
         done[key] = (n, rebuilt if changed is None else changed)

@@ -725,7 +725,7 @@ def const(value: Any, dtype: str | TensorStructInfo | None = None) -> Constant:
     return Constant(as_array(value, dtype=dtype))
 
 
-LEAF_TYPES = frozenset(
+LEAF_TYPES: frozenset[type[Any]] = frozenset(
     {
         Var,
         DataflowVar,

@@ -27,6 +27,12 @@ from .struct_info import ShapeStructInfo, StructInfo
 
 N = TypeVar("N", bound=Node)
 
+# What has no variables but those in its struct info.
+_CLOSED: tuple[type[Any], ...] = (
+    StructInfo,
+    *(kind for kind in LEAF_TYPES if not issubclass(kind, Var)),
+)
+
 
 def substitute_graph(root: N, mapping: Mapping[Any, Any]) -> N:
     """`root` with variables and symbols replaced wherever they stand, and the dimensions
@@ -40,7 +46,9 @@ def substitute_graph(root: N, mapping: Mapping[Any, Any]) -> N:
     if not by_id:
         return root
     if all(map(_is_value, mapping)):
-        return transform(root, _keep, pre=lambda n: by_id.get(id(n)) or _closed(n))
+        return transform(
+            root, None, pre=lambda n: by_id.get(id(n)) or _variable(n), without=_CLOSED
+        )
     return transform(root, _tidy, pre=lambda n: replaced_by(n, by_id))
 
 
@@ -49,13 +57,9 @@ def _is_value(key: Any) -> bool:
     return isinstance(key, Var) and not isinstance(key.struct_info, ShapeStructInfo)
 
 
-def _closed(n: Node) -> Node | None:
-    """`n` if it has no variables but those in its struct info, else None."""
-    return n if type(n) in LEAF_TYPES or isinstance(n, StructInfo) else None
-
-
-def _keep(n: Node) -> None:
-    """Nothing is to be done after its children."""
+def _variable(n: Node) -> Node | None:
+    """`n` if it is a variable, so that its struct info is not entered."""
+    return n if isinstance(n, Var) else None
 
 
 def copy_with_new_vars(fn: Function) -> Function:

@@ -38,14 +38,13 @@ from .bytecode import (
     to_bytes,
 )
 from .constants import as_constant, constant_key, integer
-from .cpu_budget import begun_side_by_side
 from .debug_table import debug_table
 from .executable import Executable
+from .gaps import begun_without_gaps, has_gaps
 from .kernel import KernelSection
-from .ndarray import NDArray, wrap_unchecked
+from .ndarray import NDArray
 from .program import FunctionInfo, Provenance
 from .sinfo import Info, ObjectInfo
-from .storage import aligned_copy, aligned_empty
 
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 
@@ -302,7 +301,7 @@ class ExecBuilder:
             )
         executable = Executable(
             tuple(compiled.values()),
-            tuple(self._close_gaps()),
+            tuple(self._without_gaps()),
             _code(words),
             self._kernels,
             provenance,
@@ -313,31 +312,21 @@ class ExecBuilder:
             self.finish()
         return executable
 
-    def _close_gaps(self) -> list[object]:
-        """The constants, with memory of their own for those that are views with gaps, into which
-        threads begin to copy them: a transposed weight goes when its copy is there, if nobody else
-        holds it.
-        """
-        copies: dict[int, NDArray] = {}
-        keys: dict[int, object] = {}
-        for key, index in self._constant_index.items():
-            value: Any = self._constants[index]
-            if type(value) is NDArray and not value.array.flags.c_contiguous:
-                memory = aligned_empty(value.array.shape, value.array.dtype)
-                copies[index] = wrap_unchecked(memory, value.dtype, value.device)
-                keys[index] = key
+    def _without_gaps(self) -> list[Any]:
+        keys = {
+            number: key
+            for key, number in self._constant_index.items()
+            if has_gaps(self._constants[number])
+        }
 
-        def close(index: int) -> None:
-            source, copy = self._constants[index].array, copies[index]
-            aligned_copy(source, copy=copy.array)
-            copy.array.flags.writeable = source.flags.writeable
+        def replace(number: int, copy: NDArray) -> None:
             # The key may be an identity, which another array may have as soon as this is gone.
-            del self._constant_index[keys[index]], source
-            self._constants[index] = copy
-            self._constant_index[constant_key(copy)] = index
+            del self._constant_index[keys[number]]
+            self._constants[number] = copy
+            self._constant_index[constant_key(copy)] = number
 
-        self.finish = begun_side_by_side(close, copies)
-        return [copies.get(i, value) for i, value in enumerate(self._constants)]
+        constants, self.finish = begun_without_gaps(self._constants, replace)
+        return constants
 
 
 def _code(words: list[int]) -> bytes:

@@ -8,6 +8,7 @@ loaded, and needs nothing of it.
 
 from __future__ import annotations
 
+import io
 import os
 import pathlib
 import stat
@@ -18,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from ..base import FrontendError
-from .cpu_budget import side_by_side
+from .cpu_budget import begun_side_by_side
 from .ndarray import empty
+from .storage import Pages
 
 # Of ModelProto, GraphProto and TensorProto.
 _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
@@ -27,6 +29,8 @@ _GRAPH, _INITIALIZER, _RAW_DATA = 7, 5, 9
 _PLAIN = frozenset({1, 2, 8, _RAW_DATA, 12})
 _SMALL_BYTES = 4096
 _HEAD_BYTES = 32
+# Smaller ones are no matter.
+_SENT_BYTES = 1 << 18
 _FIELDS_AT_MOST = 1 << 20
 
 # (begin, end) -> these bytes
@@ -38,36 +42,98 @@ class _Damaged(Exception):
     """Not the wire format, or a part of it that no model has: protobuf shall say what is wrong."""
 
 
+class _OpenFile(io.FileIO):
+    """A file that is open until the last thread has read from it."""
+
+    def __del__(self) -> None:
+        self.close()
+
+
 class OnnxFile:
-    """A model's file, which is read by other threads from now on."""
+    """A model's file, whose weights other threads read from now on.
+
+    graph    the file without its larger weights
+    weights  waits for those, by number. Raises OSError
+    """
+
+    weights: Callable[[], dict[int, np.ndarray]]
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
+        """Raises OSError, and FrontendError for a file that is too large."""
         self.path = pathlib.Path(path)
-        self._contents: tuple[bytes, dict[int, np.ndarray]] | None = None
-        self._failed: BaseException | None = None
-        self._thread = threading.Thread(target=self._try, daemon=True)
-        try:
-            self._thread.start()
-        except RuntimeError:
-            # There can be no more threads.
-            self._try()
+        file = _OpenFile(self.path, "rb")
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            with file:
+                self.graph, self.weights = file.readall(), dict
+            return
+        self.graph, self.weights = self._begun(file, status.st_size)
 
-    def contents(self) -> tuple[bytes, dict[int, np.ndarray]]:
-        """The file without larger weights, and those by number. Raises OSError, and FrontendError
-        for a file that is too large.
-        """
-        if self._thread.ident is not None:
-            self._thread.join()
-        if self._contents is None:
-            assert self._failed is not None
-            raise self._failed
-        return self._contents
+    def _begun(self, file: Any, size: int) -> tuple[bytes, Callable[[], dict[int, np.ndarray]]]:
+        def read(begin: int, end: int) -> bytes:
+            if end - begin >= 1 << 31:
+                raise FrontendError(
+                    f"{self.path}: besides its weights it is larger than 2 GB, which is more than "
+                    "protobuf holds"
+                )
+            file.seek(begin)
+            data: bytes = file.read(end - begin)
+            return data
 
-    def _try(self) -> None:
+        data, spans = without_weights(read, size)
+        weights: dict[int, np.ndarray] = {}
+
+        def fill(number: int) -> None:
+            weights[number] = _bytes_of(file, *spans[number])
+
+        # The largest first, of which nobody is to wait for the end.
+        finish = begun_side_by_side(fill, sorted(spans, key=lambda n: spans[n][0] - spans[n][1]))
+
+        def finished() -> dict[int, np.ndarray]:
+            finish()
+            return weights
+
+        return data, finished
+
+
+def _bytes_of(file: Any, begin: int, end: int) -> np.ndarray:
+    if end - begin >= _SENT_BYTES and hasattr(os, "memfd_create"):
         try:
-            self._contents = _read(self.path)
-        except BaseException as error:
-            self._failed = error
+            return _sent(file, begin, end)
+        except OSError:
+            # There may be too many files, or maps; what is wrong with this one is told below.
+            pass
+    contents = empty((end - begin,), "uint8").numpy()
+    view: Any = memoryview(contents)  # type: ignore[arg-type]
+    while view:
+        if hasattr(os, "preadv"):
+            count = os.preadv(file.fileno(), [view], begin)
+        else:
+            with _turn:
+                file.seek(begin)
+                count = file.readinto(view)
+        if not count:
+            raise OSError(0, "it shrank while it was read")
+        view, begin = view[count:], begin + count
+    return contents
+
+
+_turn = threading.Lock()
+
+
+def _sent(file: Any, begin: int, end: int) -> np.ndarray:
+    """The bytes of a file, put into memory by the system (Linux). A thread that writes to memory
+    for the first time keeps all others from asking for any: it takes the compiler twice as long to
+    be loaded beside one.
+    """
+    memory = os.memfd_create("relaxvm weights")
+    try:
+        while (done := os.fstat(memory).st_size) < end - begin:
+            if not os.sendfile(memory, file.fileno(), begin + done, end - begin - done):
+                raise OSError(0, "it shrank while it was read")
+        return np.ndarray((end - begin,), np.uint8, Pages(memory, end - begin))
+    finally:
+        os.close(memory)
 
 
 def without_weights(read: Read, size: int) -> tuple[bytes, dict[int, Span]]:
@@ -153,41 +219,3 @@ def _header(number: int, length: int) -> bytes:
         header.append(left & 127 | 128)
         left >>= 7
     return bytes([*header, left])
-
-
-def _read(path: pathlib.Path) -> tuple[bytes, dict[int, np.ndarray]]:
-    with path.open("rb", buffering=0) as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            return file.readall(), {}
-
-        def read(begin: int, end: int) -> bytes:
-            if end - begin >= 1 << 31:
-                raise FrontendError(
-                    f"{path}: besides its weights it is larger than 2 GB, which is more than "
-                    "protobuf holds"
-                )
-            file.seek(begin)
-            return file.read(end - begin)
-
-        data, spans = without_weights(read, status.st_size)
-        weights: dict[int, Any] = {
-            n: empty((b - a,), "uint8").numpy() for n, (a, b) in spans.items()
-        }
-        turn = threading.Lock()
-
-        def fill(number: int) -> None:
-            view, begin = memoryview(weights[number]), spans[number][0]
-            while view:
-                if hasattr(os, "preadv"):
-                    count = os.preadv(file.fileno(), [view], begin)
-                else:
-                    with turn:
-                        file.seek(begin)
-                        count = file.readinto(view)
-                if not count:
-                    raise OSError(0, "it shrank while it was read")
-                view, begin = view[count:], begin + count
-
-        side_by_side(fill, weights)
-        return data, weights

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import mmap
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -34,6 +35,10 @@ PLAIN_DTYPES = {canonical: (dtype, canonical) for dtype, canonical in _BY_CHAR.v
 
 # How the names of ml_dtypes' types begin.
 _EXTENSIONS = ("bfloat16", "float8_", "float4_", "int4", "int2", "uint4", "uint2")
+
+
+class Pages(mmap.mmap):
+    """Memory that is filled by the system for an array of ours, and of no file that others see."""
 
 
 class ShapeTuple(tuple[int, ...]):
@@ -112,9 +117,13 @@ def checked_shape(shape: Any) -> tuple[int, ...]:
     return extents
 
 
-def aligned_empty(shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
+def aligned_empty(
+    shape: tuple[int, ...], storage: np.dtype, memory: np.ndarray | None = None
+) -> np.ndarray:
     """An uninitialised C-contiguous numpy array whose first element is aligned to 64 bytes; strings
     are empty.
+
+    memory  what such an array of as many bytes filled, to be used again
     """
     if storage.hasobject:
         return np.full(shape, "", object)
@@ -122,7 +131,7 @@ def aligned_empty(shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
     for extent in shape:
         size_bytes *= extent
     try:
-        raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
+        raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8) if memory is None else memory
         start = -_address_of(_byte_at(raw)) % ALIGNMENT_BYTES
         return np.ndarray(shape, storage, raw, start)
     except (MemoryError, ValueError, OverflowError) as error:
@@ -137,8 +146,9 @@ def aligned_copy(
     """`source` in C order, aligned to 64 bytes; in `copy`, if that is there for it.
 
     A transposed array is copied in blocks that the cache holds: numpy's order reads a line of it
-    for each element where the rows are 4096 bytes apart. Short runs, as of panels of weights, are
-    copied as one element each: half the time.
+    for each element. Rows that are some 4096 bytes apart lie in the same few places of a cache, so
+    blocks of these are brought together first. Short runs, as of panels of weights, are copied as
+    one element each: half the time.
     """
     if copy is None:
         copy = aligned_empty(source.shape, source.dtype if storage is None else storage)
@@ -154,11 +164,35 @@ def aligned_copy(
         else:
             copy[...] = source
         return copy
+    if sorted(strides)[1] % 4096 == 0:
+        to, of = np.moveaxis(copy, dense, -1), np.moveaxis(source, dense, -1)
+        for i in range(0, of.shape[-1], _BLOCK):
+            to[..., i : i + _BLOCK] = of[..., i : i + _BLOCK].copy()
+        return copy
     to, of = np.moveaxis(copy, dense, 0), np.moveaxis(source, dense, 0)
     for i in range(0, of.shape[0], _BLOCK):
         for k in range(0, of.shape[-1], _BLOCK):
             to[i : i + _BLOCK, ..., k : k + _BLOCK] = of[i : i + _BLOCK, ..., k : k + _BLOCK]
     return copy
+
+
+def memory_filled_by(array: np.ndarray) -> np.ndarray | None:
+    """The memory from `aligned_empty`, or of `Pages`, that `array` fills, in any order; None if it
+    does not.
+    """
+    memory: Any = array.base
+    owner: Any = getattr(memory, "base", None)
+    stride = array.itemsize
+    for step, extent in sorted(zip(array.strides, array.shape)):
+        if extent > 1 and step != stride:
+            return None
+        stride *= extent
+    if type(memory) is not np.ndarray or memory.dtype != np.uint8 or not memory.flags.writeable:
+        return None
+    rest = 0 if type(owner) is Pages else ALIGNMENT_BYTES if memory.flags.owndata else -1
+    start = -memory.ctypes.data % ALIGNMENT_BYTES
+    is_whole = memory.size - array.nbytes == rest
+    return memory if is_whole and array.ctypes.data - memory.ctypes.data == start else None
 
 
 def describe_dtype(dtype: np.dtype) -> str:

@@ -263,10 +263,7 @@ class _Builder:
                 return BufferLoad(buffer, indices)
             return None
 
-        def skip(n: Node) -> Node | None:
-            return n if isinstance(n, Tensor) else None
-
-        return transform(e, on_node, pre=skip, memo=self.memo)
+        return transform(e, on_node, memo=self.memo, without=(Tensor,))
 
     def body(
         self, op: ComputeOp, buffers: list[Buffer], axes: list[IterVar], mapping: dict[Any, Any]

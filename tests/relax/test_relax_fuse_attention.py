@@ -16,7 +16,7 @@ from relaxvm.pipeline import GRAPH_TO_LEGAL, LEGAL_TO_FUSED
 from relaxvm.relax import op
 from relaxvm.relax.interp import Evaluator
 from relaxvm.relax.op.meaning import from_storage
-from relaxvm.relax.transform import FuseAttention
+from relaxvm.relax.transform import FuseAttention, fuse_attention
 from relaxvm.runtime import VirtualMachine
 
 fuse = FuseAttention()
@@ -388,6 +388,45 @@ def test_broadcasts_that_make_more_scores_stay():
 
     assert "broadcasts it" in told(wider, (1, 2, 3, 4), (1, 2, 4, 5), (1, 2, 5, 4), (3, 1, 1, 1))
     assert "more batches" in told(parts, (1, 2, 3, 4), (1, 2, 4, 5), (2, 2, 5, 4))
+
+
+def test_layers_that_are_alike_are_written_once(monkeypatch):
+    """Alike is what has the same formulas: not other scales, masks that are added to others, or
+    values that are another's queries.
+    """
+    written, formula = [], fuse_attention._Attention._formula
+
+    def counting(self, heads_first):
+        written.append(self)
+        return formula(self, heads_first)
+
+    monkeypatch.setattr(fuse_attention._Attention, "_formula", counting)
+
+    def layers(emit, x, y, z, mask, other):
+        def layer(scale, added, same=False):
+            def between(emit, s):
+                return op.add(emit(op.multiply(s, scale)), added)
+
+            q, k, v = (
+                emit(op.permute_dims(emit(op.reshape(a, (2, -1, 3, 8))), axes))
+                for a, axes in ((x, SPLIT), (y, TURNED), (y if same else z, SPLIT))
+            )
+            return emit(parts(emit, q, k, v, between))
+
+        first = layer(0.5, mask), layer(0.5, mask), layer(0.5, other)
+        return [
+            *first,
+            layer(2.0, mask),
+            layer(0.5, emit(op.negative(mask))),
+            layer(0.5, mask, True),
+        ]
+
+    mod = model(layers, *HEADS, HEADS[3], dtype="float64")
+    new = fuse(mod)
+    assert calls(new).count("call_tir") == 6
+    # Two masks are two values, read alike; a negated one is another formula.
+    assert len(written) == 4
+    means_the_same(mod, new)
 
 
 def test_exact_numerics_keep_the_parts():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import os
@@ -27,9 +28,9 @@ from relaxvm.runtime import (
     VirtualMachine,
     array,
     cpu_budget,
-    exec_builder,
     fileformat,
     from_numpy,
+    gaps,
     info_from_plain,
     info_to_plain,
     load,
@@ -41,6 +42,7 @@ from relaxvm.runtime import (
 from relaxvm.runtime.fileformat import FORMAT_VERSION
 from relaxvm.runtime.reader import Decoder
 from relaxvm.runtime.sinfo import TensorInfo
+from relaxvm.runtime.storage import Pages, aligned_empty
 from relaxvm.runtime.trust import sign
 
 GOLDEN = pathlib.Path(__file__).parent / "golden"
@@ -607,13 +609,13 @@ def test_constants_with_gaps_are_copied_one_by_one(monkeypatch):
         with b.function(f"f{k}", 0):
             b.emit_ret(b.convert_constant(from_numpy(base.T)))
         del base
-    left, copy = [], exec_builder.aligned_copy
+    left, copy = [], gaps.aligned_copy
 
     def seen(array, **into):
         left.append(sum(base() is not None for base in bases))
         return copy(array, **into)
 
-    monkeypatch.setattr(exec_builder, "aligned_copy", seen)
+    monkeypatch.setattr(gaps, "aligned_copy", seen)
     monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 1)
     vm = VirtualMachine(b.get())
     assert left == [3, 2, 1]
@@ -647,10 +649,57 @@ def test_constants_with_gaps_may_be_copied_while_others_do_something(monkeypatch
 
     with b.function("f5", 0):
         b.emit_ret(b.convert_constant(from_numpy(np.full((60, 50), 9, "float32").T)))
-    monkeypatch.setattr(exec_builder, "aligned_copy", fails)
+    monkeypatch.setattr(gaps, "aligned_copy", fails)
     b.get(wait=False)
     with pytest.raises(MemoryError, match="none left"):
         b.finish()
+
+
+@pytest.mark.parametrize("pages", [False, True])
+@pytest.mark.parametrize(
+    "held",
+    [
+        lambda constant: None,
+        lambda constant: constant,
+        lambda constant: constant.array,
+        lambda constant: constant.array[3:],
+        lambda constant: memoryview(constant.array),
+        lambda constant: constant.array.base,
+    ],
+)
+def test_a_copy_gets_the_memory_of_the_weight_before_if_nobody_holds_that(monkeypatch, held, pages):
+    monkeypatch.setattr(gaps, "usable_cores", lambda: 1)
+    monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 1)
+    b, kept, places = ExecBuilder(), [], []
+    for k in range(4):
+        array = aligned_empty((40, 128), np.dtype("float32"))
+        if pages:
+            memory = np.ndarray((array.nbytes,), np.uint8, Pages(-1, array.nbytes))
+            array = memory.view("float32").reshape(40, 128)
+        array[...] = k
+        places.append(array.ctypes.data)
+        weight = from_numpy(array.reshape(40, 4, 32).transpose(1, 0, 2))
+        # A part of another's memory, and what has gaps itself, are nobody's to give.
+        part = from_numpy(np.full((50, 128), k + 10, "float32").T[:, 4:])
+        kept.append(held(weight))
+        with b.function(f"f{k}", 0):
+            b.emit_ret(b.convert_constant(weight))
+        with b.function(f"part{k}", 0):
+            b.emit_ret(b.convert_constant(part))
+        del array, weight, part
+        memory = None
+    ex = b.get()
+    vm = VirtualMachine(ex)
+    for k in range(4):
+        assert vm[f"f{k}"]().numpy().shape == (4, 40, 32)
+        assert (vm[f"f{k}"]().numpy() == k).all()
+        assert (vm[f"part{k}"]().numpy() == k + 10).all()
+        if kept[k] is not None:
+            still = ctypes.string_at(places[k], 40 * 128 * 4)
+            assert (np.frombuffer(still, "float32") == k).all()
+    weights = [c.array for c in ex.constants if c.shape == (4, 40, 32)]
+    used_again = [a.ctypes.data in places for a in weights]
+    assert used_again == [False, *[kept[0] is None] * 3]
 
 
 def test_what_this_user_signed_is_read_by_msgpack_and_gives_the_same(monkeypatch):

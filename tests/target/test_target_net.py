@@ -281,13 +281,25 @@ def seen_while_building(monkeypatch, watched):
 
 @pytest.mark.parametrize(
     ("running", "average", "idle"),
-    [("1/99", 3.0, True), ("2/99", 3.0, False), ("2/99", 0.5, True), ("what", 3.0, False)],
+    [
+        ("1/99", 3.0, True),
+        ("3/99", 3.0, False),
+        ("3/99", 0.5, True),
+        ("2/99", 3.0, True),
+        ("what", 3.0, False),
+    ],
 )
 def test_a_core_is_idle_now_or_was_in_the_last_minute(monkeypatch, running, average, idle):
+    """Two threads of this process count for one: what they do is soon done."""
     monkeypatch.setattr(net, "usable_cores", lambda: 2)
     monkeypatch.setattr(os, "getloadavg", lambda: (average,) * 3)
     text = f"{average} {average} {average} {running} 7"
-    monkeypatch.setattr(net.pathlib.Path, "read_text", lambda path: text)
+    states = iter(["1 (a) R 1 R", "2 (b) (R) S 1", "3 (c) R 1"])
+    tasks = [pathlib.Path(f"/proc/self/task/{k}/stat") for k in (1, 2, 3)]
+    monkeypatch.setattr(net.pathlib.Path, "glob", lambda path, pattern: tasks)
+    monkeypatch.setattr(
+        net.pathlib.Path, "read_text", lambda path: next(states) if path in tasks else text
+    )
     assert net.idle_core() is idle
 
 

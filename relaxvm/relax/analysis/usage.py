@@ -125,7 +125,4 @@ def remove_all_unused(func: Function, mod: IRModule | None = None) -> Function:
             return n.replace(blocks=tuple(b for b in n.blocks if b.bindings))
         return None
 
-    def pre(n: Node) -> Node | None:
-        return n if isinstance(n, (Var, StructInfo, Call, TirVar, GlobalVar)) else None
-
-    return transform(func, post, pre=pre)
+    return transform(func, post, without=(Var, StructInfo, Call, TirVar, GlobalVar))

@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from ...base import reachable
-from ...ir import IRModule, PrimExpr, walk
-from ..expr import Binding, Call, Function, If, Tuple, TupleGetItem, Var
-from ..flow import leaves
+from ...ir import IRModule, walk
+from ..expr import Call, Function, If, Tuple, TupleGetItem, Var
+from ..flow import bindings_of, leaves
 from ..known_ops import CALL_INPLACE_PACKED, CALL_TIR_INPLACE, ops_named
 from ..op.record import Op
-from ..struct_info import StructInfo
 from .purity import is_pure_call
 
 # Impure operators that only look at their arguments.
@@ -35,7 +34,7 @@ def maybe_written_vars(fn: Function, mod: IRModule | None = None) -> set[Var]:
 
     Calls of packed functions that are declared pure, and of pure functions, write nothing.
     """
-    bindings: list[Any] = [n for n in walk(fn, (StructInfo, PrimExpr)) if isinstance(n, Binding)]
+    bindings: list[Any] = list(bindings_of(fn))
     calls = (b.value for b in bindings if isinstance(b.value, Call))
     first = [v for call in calls for v in _vars(_written_args(call, mod))]
     linked: dict[Var, list[Var]] = {}

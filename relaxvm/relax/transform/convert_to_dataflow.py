@@ -71,8 +71,5 @@ def as_dataflow(fn: Function, mod: IRModule, min_size: int = 1) -> Function:
         same = all(a is b for a, b in zip(blocks, n.blocks))
         return None if same else n.replace(blocks=tuple(blocks))
 
-    def leaf(n: Node) -> Node | None:
-        return n if isinstance(n, (Var, StructInfo, Call)) else None
-
-    changed = transform(fn, post, pre=leaf)
+    changed = transform(fn, post, without=(Var, StructInfo, Call))
     return fn if changed is fn else local_variables(changed)

@@ -102,9 +102,9 @@ def _as_data(fn: Function, renewed: dict[str, GlobalVar]) -> Function:
             return _CLOSURE
         if isinstance(n, GlobalVar):
             return renewed.get(n.name_hint, n)
-        return n if isinstance(n, ExternFunc) else None
+        return None
 
-    return transform(fn, None, pre=pre)
+    return transform(fn, None, pre=pre, without=(ExternFunc,))
 
 
 def _renewed(gv: GlobalVar) -> GlobalVar:

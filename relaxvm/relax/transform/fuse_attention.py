@@ -61,6 +61,7 @@ from ..op import call_tir
 from ..op.lower import wide_dtype
 from ..op.names import ops
 from ..struct_info import Expr, ShapeExpr, TensorStructInfo
+from .value_keys import ValueKeys
 
 _MOVES = ops_named("permute_dims expand_dims squeeze reshape broadcast_to repeat")
 _MAKES = ops_named("arange full zeros ones tril triu")
@@ -68,9 +69,11 @@ _ELEMENTWISE = ops_named(
     "add subtract multiply divide maximum minimum negative where clip tanh astype equal not_equal "
     "less less_equal greater greater_equal logical_and logical_or logical_not"
 )
+_SEEN_THROUGH = _MAKES | _ELEMENTWISE | _MOVES
 _AFTER_SOFTMAX = ops_named("astype nn.dropout")
 _SCALES = ops_named("multiply divide")
 _SOFTMAX, _PRODUCT, _DIVIDE = (Op.get(f"relax.{n}") for n in ("nn.softmax", "matmul", "divide"))
+_TENSORS = (Var, Constant)
 _STEPS = 8
 # Weights of what is this low are 0 beside any other; the same as minus infinity.
 _LOW = -1e9
@@ -115,6 +118,7 @@ class _Parts:
         # How many bindings and results read a variable.
         self.readers = Counter(v for e in events(fn, inner=True) for v in set(e.reads()))
         self.written = maybe_written_vars(fn, mod)
+        self._keys = ValueKeys()
 
     def fused(self, call: Any, matched: Any) -> Expr | None:
         """What stands for `call`, the second product or that with rows before heads."""
@@ -176,13 +180,42 @@ class _Parts:
                     return [x, *rest]
         return None
 
-    def is_of_positions(self, x: Any, steps: int = 8) -> bool:
+    def likeness(self, path: list[Any], inputs: Sequence[Any]) -> tuple[Any, dict[Any, Any]]:
+        """What is the same for parts of which all formulas are, as long as those parts live: the
+        values that formulas may read, and the calls that they see through.
+        """
+        keys, seen = self._keys, dict[Any, Any]()
+        # First what the scores are made of up to the product, then what only moves its inputs.
+        for roots, through in ((path, _SEEN_THROUGH), (inputs, _MOVES)):
+            todo = [(x, 0) for x in roots]
+            for x, depth in todo:
+                if x in seen:
+                    continue
+                seen[x] = None
+                if depth < 2 * _STEPS and isinstance(call := self.value.get(x), Call):
+                    if call.op in through:
+                        seen[x] = call
+                        todo += [(a, depth + 1) for a in call.args if isinstance(a, _TENSORS)]
+        keys.numbers = {x: number for number, x in enumerate(seen)}
+        return (
+            tuple(keys.numbers[x] for x in inputs),
+            *[
+                (
+                    keys.leaf(x) if isinstance(x, Constant) else id(x.struct_info),
+                    None if value is None else keys.call(value),
+                    x in self.written,
+                )
+                for x, value in seen.items()
+            ],
+        ), seen
+
+    def is_of_positions(self, x: Any, steps: int = _STEPS) -> bool:
         """Whether the elements of `x` follow from where they stand."""
         value = self.value.get(x)
         return (
             isinstance(value, Call)
             and steps > 0
-            and value.op in _MAKES | _ELEMENTWISE | _MOVES
+            and value.op in _SEEN_THROUGH
             and all(
                 self.is_of_positions(a, steps - 1) if isinstance(a, Var) else _is_number(a)
                 for a in value.args
@@ -283,11 +316,15 @@ class _Formula(NamedTuple):
 
 
 class _Kernels:
-    """The loop functions of a module, one for equal formulas."""
+    """The loop functions of a module, one for equal formulas.
+
+    alike  by likeness: a formula, where its tensors are among the parts, and those parts
+    """
 
     def __init__(self, builder: BlockBuilder) -> None:
         self.builder = builder
         self.inputs: dict[Any, Tensor] = {}
+        self.alike: dict[Any, tuple[_Formula, list[tuple[int, Tensor]], Any]] = {}
         self._known: dict[Any, Any] = {}
 
     def input(self, number: int, dims: Sequence[Any], dtype: DataType, name: str) -> Tensor:
@@ -349,9 +386,14 @@ class _Attention:
         heads = lead[1] if len(lead) == 2 else lead[1] * lead[2] if len(lead) == 3 else one
         self.lead = lead
         self.sizes = (batch, heads, rows, columns, _dims(self.q)[-1], _dims(self.v)[-1])
-        self.analyzer = Analyzer(wrap=False)
+
+    @functools.cached_property
+    def analyzer(self) -> Analyzer:
+        """Knows the ranges of the indices."""
+        analyzer = Analyzer(wrap=False)
         for var, size in zip((_B, _H, _I, _J, _D, _E), self.sizes):
-            self.analyzer.bind(var, Range.from_min_extent(const(0, "int64"), size))
+            analyzer.bind(var, Range.from_min_extent(const(0, "int64"), size))
+        return analyzer
 
     def of_lead(self, dims: Sequence[Any]) -> list[PrimExpr]:
         """The indices before a matrix of an operand with these dimensions before its matrices."""
@@ -435,6 +477,19 @@ class _Attention:
 
     def lowered(self, call: Call) -> Expr:
         """A call of the loop function that stands for `call`."""
+        heads_first = call.op is _PRODUCT
+        alike = self.parts.kernels.alike
+        likeness, seen = self.parts.likeness(self.path, (self.q, self.k, self.v))
+        values = list(seen)
+        if (heads_first, likeness) not in alike:
+            formula, tensors = self._formula(heads_first)
+            places = [(i, tensors[x]) for i, x in enumerate(values) if x in tensors]
+            alike[heads_first, likeness] = formula, places, seen
+        formula, places, _ = alike[heads_first, likeness]
+        return self.parts.kernels.called(formula, {values[i]: t for i, t in places}, call)
+
+    def _formula(self, heads_first: bool) -> tuple[_Formula, dict[Any, Tensor]]:
+        """What decides the loop function, and what it reads."""
         query, key = self.view(self.q, _I, _D), self.view(self.k, _D, _J)
         value, heads = self.view(self.v, _J, _E), self.sizes[1]
         groups = [_group(x, heads) for x in (key, value)]
@@ -456,12 +511,11 @@ class _Attention:
             group,
             1.0 if number is None else number,
             self.dtype,
-            call.op is _PRODUCT,
+            heads_first,
         )
         elements = [x for x in (query, key, value, score, seen) if x is not None]
         used = {n.producer for x in elements for n in walk(x) if isinstance(n, ProducerLoad)}
-        read = {x: tensor for x, (_, tensor) in self.leaves.items() if tensor in used}
-        return self.parts.kernels.called(formula, read, call)
+        return formula, {x: tensor for x, (_, tensor) in self.leaves.items() if tensor in used}
 
     def scale(self, x: Any, product: Any) -> float | None:
         """The number that `x` is a multiple of `product` by, where that is of no other rounding

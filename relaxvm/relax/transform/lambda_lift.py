@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ...base import NameSupply
-from ...ir import IRModule, Node, Op, PassContext, PrimExpr, substitute, walk
+from ...ir import IRModule, Node, Op, PassContext, substitute, walk
 from ...ir import Var as PrimVar
 from ...ir.transform import module_pass
 from ..derive import definable_tir_vars_in_struct_info, tir_vars_in_struct_info
@@ -34,10 +34,10 @@ from ..expr import (
     Var,
     VarBinding,
 )
-from ..flow import events, vars_in
+from ..flow import bindings_of, events, vars_in
 from ..known_ops import MAKE_CLOSURE, OBJECT
 from ..rewriter import BindingRewriter
-from ..struct_info import Expr, FuncStructInfo, ShapeExpr, ShapeStructInfo, StructInfo
+from ..struct_info import Expr, FuncStructInfo, ShapeExpr, ShapeStructInfo
 
 
 @module_pass(opt_level=0)
@@ -60,8 +60,7 @@ def LambdaLift(mod: IRModule, ctx: PassContext) -> IRModule:
 
 
 def _has_inner(fn: Function) -> bool:
-    nodes = walk(fn, (StructInfo, PrimExpr))
-    return any(isinstance(n, Function) and n is not fn for n in nodes)
+    return any(isinstance(b.value, Function) for b in bindings_of(fn))
 
 
 class _Known:

@@ -84,12 +84,9 @@ def PackConstants(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule
             args[k] = packed(n.op, k, n.args)
         return n.replace(args=tuple(args))
 
-    def pre(n: Node) -> Node | None:
-        return n if isinstance(n, (StructInfo, Constant, GlobalVar)) else None
-
     for gv, fn in mod.items():
         if isinstance(fn, Function):
-            changed[gv] = transform(fn, post, pre=pre)
+            changed[gv] = transform(fn, post, without=(StructInfo, Constant, GlobalVar))
     return replace_functions(mod, changed)
 
 

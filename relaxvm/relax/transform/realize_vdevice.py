@@ -66,7 +66,11 @@ def RealizeVDevice(mod: IRModule, ctx: PassContext) -> IRModule:
     graphs = [(gv, fn) for gv, fn in replaced.items() if isinstance(fn, Function)]
     # Calls of functions whose signatures have changed give something else now.
     return replace_functions(
-        replaced, {gv: transform(fn, _inferred_again, pre=_closed) for gv, fn in graphs}
+        replaced,
+        {
+            gv: transform(fn, _inferred_again, without=(StructInfo, Var, Constant, GlobalVar))
+            for gv, fn in graphs
+        },
     )
 
 
@@ -75,11 +79,6 @@ def _inferred_again(n: Node) -> Node | None:
         return None
     inferred = Call(n.op, n.args, n.attrs, n.sinfo_args, None, n.span)
     return inferred if inferred.struct_info is not n.struct_info else None
-
-
-def _closed(n: Node) -> Node | None:
-    """`n` if no call stands in it."""
-    return n if isinstance(n, (StructInfo, Var, Constant, GlobalVar)) else None
 
 
 class _Facts:

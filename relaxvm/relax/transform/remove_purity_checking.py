@@ -28,10 +28,7 @@ def RemovePurityChecking(fn: Function, mod: IRModule, ctx: PassContext) -> Funct
             return _forced(n)
         return None
 
-    def pre(n: Node) -> Node | None:
-        return n if isinstance(n, (StructInfo, Constant, DataflowBlock)) else None
-
-    return transform(fn, post, pre=pre)
+    return transform(fn, post, without=(StructInfo, Constant, DataflowBlock))
 
 
 def _forced(fn: Function) -> Function | None:

@@ -37,7 +37,7 @@ def _follow(fn: Function, renewed: Mapping[str, GlobalVar]) -> Function:
     def pre(n: Node) -> Node | None:
         if isinstance(n, GlobalVar):
             return renewed.get(n.name_hint, n)
-        # Nothing that is called stands in these.
-        return n if isinstance(n, (StructInfo, Var, Constant)) else None
+        return None
 
-    return transform(fn, lambda n: None, pre=pre)
+    # Nothing that is called stands in these.
+    return transform(fn, None, pre=pre, without=(StructInfo, Var, Constant))

@@ -12,7 +12,7 @@ from ...relax import transform as graph
 from ...relax.rewriter import BindingRewriter
 from ..spelling import let_span
 from .infer_type import InferType
-from .relay_pass import as_relay_pass, by_name, closed, relay_pass
+from .relay_pass import WITHOUT_SEQUENCES, as_relay_pass, by_name, relay_pass
 
 RemoveUnusedFunctions = by_name(graph.RemoveUnusedFunctions, 1, entry_functions=("main",))
 DeadCodeElimination = by_name(graph.DeadCodeElimination, 1)
@@ -56,7 +56,9 @@ def _with_lets(mod: IRModule, span: Span) -> IRModule:
     for gv, fn in mod.items():
         if isinstance(fn, Function):
             changed[gv] = transform(
-                fn, lambda n: n.replace(span=span) if type(n) is VarBinding else None, pre=closed
+                fn,
+                lambda n: n.replace(span=span) if type(n) is VarBinding else None,
+                without=WITHOUT_SEQUENCES,
             )
     return changed
 

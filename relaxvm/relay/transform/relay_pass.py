@@ -30,6 +30,9 @@ from ...relax.analysis import contains_impure_call
 from ...relax.flow import vars_in
 from .infer_type import InferType
 
+# In these no sequence stands.
+WITHOUT_SEQUENCES = (StructInfo, Var, Call)
+
 
 def as_relay_pass(
     opt_level: int, numerics: str = "exact"
@@ -93,7 +96,7 @@ def as_expressions(mod: IRModule, ctx: PassContext) -> IRModule:
     changed = mod.clone()
     for gv, fn in mod.items():
         if isinstance(fn, Function):
-            changed[gv] = transform(fn, _ordered, pre=closed)
+            changed[gv] = transform(fn, _ordered, without=WITHOUT_SEQUENCES)
     return changed
 
 
@@ -118,8 +121,3 @@ def _ordered(n: Node) -> Node | None:
     if ordered == bindings:
         return None
     return n.replace(blocks=(BindingBlock(tuple(ordered)),) if ordered else ())
-
-
-def closed(n: Node) -> Node | None:
-    """`n` if no sequence stands in it."""
-    return n if isinstance(n, (StructInfo, Var, Call)) else None

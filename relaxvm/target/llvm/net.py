@@ -225,13 +225,16 @@ def llvm_at_hand() -> Iterator[None]:
 
 
 def idle_core() -> bool:
-    """Whether the machine has a core with nothing to do, as far as it says: now, or on the average
-    of a minute, which is slow to forget.
+    """Whether the machine has a core with nothing to do but for this process, as far as it says:
+    now, or on the average of a minute, which is slow to forget.
     """
     free = usable_cores() - 1
     with contextlib.suppress(OSError, ValueError, IndexError):
-        running = pathlib.Path("/proc/loadavg").read_text().split()[3]
-        if int(running.partition("/")[0]) <= free:
+        running = int(pathlib.Path("/proc/loadavg").read_text().split()[3].partition("/")[0])
+        # Of other threads of this process, such as read a model's weights.
+        tasks = pathlib.Path("/proc/self/task").glob("*/stat") if running > free else ()
+        states = [task.read_text().rpartition(")")[2].split()[0] for task in tasks]
+        if running - max(0, states.count("R") - 1) <= free:
             return True
     with contextlib.suppress(AttributeError, OSError):
         return os.getloadavg()[0] <= free

@@ -6,11 +6,13 @@ file. Tensors beside the model are mapped into memory, not read.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import pathlib
 import stat
 from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -46,23 +48,24 @@ class Model:
     def __init__(self, source: Any, folder: Any = None) -> None:
         onnx = library()
         self._mapped: dict[str, tuple[str, object, np.ndarray]] = {}
+        # The contents of larger initializers by number, as soon as they are there.
+        self._weights: Callable[[], dict[int, np.ndarray]] = dict
         if isinstance(source, (str, os.PathLike, OnnxFile)):
-            file = source if isinstance(source, OnnxFile) else OnnxFile(source)
-            path = file.path
-            try:
-                data, self._weights = file.contents()
-            except OSError as error:
-                raise FrontendError(f"{path}: cannot be read: {error.strerror}") from error
-            folder, shown = path.parent if folder is None else folder, str(path)
+            shown = str(source.path if isinstance(source, OnnxFile) else source)
+            with _unreadable(shown):
+                file = source if isinstance(source, OnnxFile) else OnnxFile(source)
+            data, self._weights = file.graph, _unreadable(shown)(file.weights)
+            folder = file.path.parent if folder is None else folder
         elif isinstance(source, (bytes, bytearray, memoryview)):
             whole, shown = memoryview(bytes(source)), "the model's bytes"
             data, spans = without_weights(lambda begin, end: bytes(whole[begin:end]), len(whole))
-            self._weights = {
+            weights = {
                 number: np.frombuffer(whole[begin:end], np.uint8)
                 for number, (begin, end) in spans.items()
             }
+            self._weights = lambda: weights
         elif isinstance(source, onnx.ModelProto):
-            data, self._weights, shown = None, {}, "the model"
+            data, shown = None, "the model"
         else:
             raise FrontendError(
                 f"wanted a path, bytes or a ModelProto, got {type(source).__name__}"
@@ -84,7 +87,7 @@ class Model:
         """The ModelProto with the contents of all initializers."""
         proto = library().ModelProto()
         proto.CopyFrom(self.proto)
-        for number, data in self._weights.items():
+        for number, data in self._weights().items():
             proto.graph.initializer[number].raw_data = data.tobytes()
         return proto
 
@@ -95,7 +98,8 @@ class Model:
         names += [t.values.name for t in graph.sparse_initializer]
         if twice := [name for name, count in Counter(names).items() if count > 1]:
             raise FrontendError(f"initializer {twice[0]}: there are two of this name")
-        dense = [self.tensor(t, self._weights.get(k)) for k, t in enumerate(graph.initializer)]
+        weights = self._weights()
+        dense = [self.tensor(t, weights.get(k)) for k, t in enumerate(graph.initializer)]
         return dict(zip(names, [*dense, *map(self.dense, graph.sparse_initializer)]))
 
     def tensor(self, proto: Any, data: np.ndarray | None = None) -> NDArray:
@@ -206,6 +210,14 @@ class Model:
         if status.st_nlink > 1:
             raise FrontendError(refused + "it is a hard link: another name leads to it as well")
         return path
+
+
+@contextlib.contextmanager
+def _unreadable(shown: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise FrontendError(f"{shown}: cannot be read: {error.strerror}") from error
 
 
 def _size_bytes(dtype: DataType, shape: tuple[int, ...]) -> int:

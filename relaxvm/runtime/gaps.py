@@ -1,0 +1,73 @@
+"""Constants that are views with gaps, such as transposed weights, get memory of their own.
+
+Weights are in memory once, and the system clears no memory for those after the first: a weight goes
+when its copy is there, and the next of its size is copied to where it was.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .cpu_budget import begun_side_by_side, usable_cores
+from .ndarray import NDArray, wrap_unchecked
+from .storage import aligned_copy, aligned_empty, memory_filled_by
+
+
+def has_gaps(value: object) -> bool:
+    """Whether `value` is an array that is not contiguous."""
+    return type(value) is NDArray and not value.array.flags.c_contiguous
+
+
+def begun_without_gaps(
+    constants: list[Any], replace: Callable[[int, NDArray], None]
+) -> tuple[list[Any], Callable[[], None]]:
+    """The constants without gaps; and what waits until threads have copied them.
+
+    replace  puts the copy of a constant, by number, into the place of that in `constants`
+    """
+    by_size: dict[int, list[int]] = {}
+    for number in range(len(constants)):
+        if has_gaps(constants[number]):
+            by_size.setdefault(constants[number].array.nbytes, []).append(number)
+    cores = usable_cores()
+    rows = [same[k::cores] for same in by_size.values() for k in range(min(cores, len(same)))]
+    copies: dict[int, NDArray] = {}
+    for row in rows:
+        memory = None
+        for number in row:
+            copies[number] = _like(constants[number], memory)
+            memory = _memory_left_by(constants, number)
+
+    def close(row: list[int]) -> None:
+        for number in row:
+            _copy(constants[number].array, copies[number].array)
+            replace(number, copies[number])
+
+    return [copies.get(i, c) for i, c in enumerate(constants)], begun_side_by_side(close, rows)
+
+
+def _like(value: NDArray, memory: np.ndarray | None) -> NDArray:
+    array = aligned_empty(value.array.shape, value.array.dtype, memory)
+    return wrap_unchecked(array, value.dtype, value.device)
+
+
+def _copy(source: np.ndarray, copy: np.ndarray) -> None:
+    aligned_copy(source, copy=copy)
+    copy.flags.writeable = source.flags.writeable
+
+
+def _memory_left_by(constants: list[Any], number: int) -> np.ndarray | None:
+    """The memory of a constant that nobody else holds, nor any part of it. As numpy's `resize`
+    counts.
+    """
+    only_here = (
+        # What holds it, and the argument.
+        sys.getrefcount(constants[number]) == 2
+        and sys.getrefcount(constants[number].array) == 2
+        and sys.getrefcount(constants[number].array.base) == 2
+    )
+    return memory_filled_by(constants[number].array) if only_here else None
