@@ -9,7 +9,8 @@ lets the call be direct.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,7 +24,7 @@ from .expr import ExprEmitter
 from .flops import kernel_flops
 from .module import ModuleText
 from .signature import Parameter, Signature, signature_of
-from .stmt import STACK_BYTES, THREADS, KernelEmitter
+from .stmt import STACK_BYTES, THREADS, KernelEmitter, Memory
 from .text import mangle, scalar_type, storage_type
 from .wrapper import emit_wrapper
 
@@ -109,31 +110,60 @@ class Generator(ModuleText):
             triple, native_half, confined, has_symbol, constants="wrapper_constant"
         )
 
-    def call_function(self, g: KernelEmitter, node: Call, parts: list[Value]) -> Value:
-        """A call of another loop function of the module; leaves with its failure if it has one."""
+    def callee(self, node: Call) -> Definition:
+        """The function of the module that a call names. Raises CodegenError if there is none, or
+        for arguments that it does not take.
+        """
         callee = self.functions.get(node.op) if isinstance(node.op, GlobalVar) else None
         if callee is None:
             raise CodegenError(f"calls {node.op}, which is no loop function of this module")
-        signature = callee.signature
-        if len(node.args) != len(signature.params):
-            raise CodegenError(
-                f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}"
-            )
-        symbols: dict[Var, Value] = {}
-        passed = []
-        for param, arg, value in zip(signature.params, node.args, parts):
-            if param.buffer is None:
-                if arg.dtype is not param.dtype:
-                    raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
-                passed.append(value)
-                continue
-            passed.append(self._pointer_argument(g, node, param, arg, value, symbols))
-        for symbol in signature.symbols:
-            if symbol not in symbols:
+        params = callee.signature.params
+        if len(node.args) != len(params):
+            raise CodegenError(f"{node.op} takes {len(params)} arguments, got {len(node.args)}")
+        for param, arg in zip(params, node.args):
+            if param.buffer is None and arg.dtype is not param.dtype:
+                raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
+            if param.buffer is not None and not arg.dtype.is_handle:
+                raise CodegenError(
+                    f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
+                )
+        return callee
+
+    def symbols_for(
+        self, callee: Definition, node: Call, memory: Mapping[Any, Memory]
+    ) -> dict[Var, PrimExpr]:
+        """The values of the callee's symbols in a call, from the caller's buffers, as far as their
+        `memory` is known. Raises CodegenError where that does not tell all.
+        """
+        symbols = callee.signature.symbols
+        found: dict[Var, PrimExpr] = {}
+        for param, arg in zip(callee.signature.params, node.args):
+            theirs, ours = param.buffer and param.buffer.shape, memory.get(arg)
+            if theirs and ours is not None and len(ours[0]) == len(theirs):
+                for extent, known in zip(theirs, ours[0]):
+                    if isinstance(extent, Var) and extent in symbols:
+                        found.setdefault(extent, known)
+        for symbol in symbols:
+            if symbol not in found:
                 raise CodegenError(
                     f"{node.op}: the value of symbol {symbol.name} cannot be told from this call"
                 )
-            passed.append(symbols[symbol])
+        return found
+
+    def call_function(self, g: KernelEmitter, node: Call, parts: list[Value]) -> Value:
+        """A call of another loop function of the module; leaves with its failure if it has one."""
+        callee = self.callee(node)
+        known = self.symbols_for(callee, node, g.memory)
+        symbols = {symbol: g.widened(e, g.evaluate(e)) for symbol, e in known.items()}
+        for param, arg in zip(callee.signature.params, node.args):
+            if param.buffer is None or not self.confined:
+                continue
+            mine = g.memory.get(arg) if isinstance(arg, Var) else None
+            if not _is_large_enough(mine, param.buffer):
+                raise CodegenError(
+                    f"{node.op}: that {param.name} is as large as declared cannot be proven"
+                )
+        passed = [*parts, *(symbols[symbol] for symbol in callee.signature.symbols)]
         ret, result = callee.ret, constant(None, "ptr")
         if ret is not None:
             result = g.text.alloca("i8", 16, 16)
@@ -142,48 +172,12 @@ class Generator(ModuleText):
             passed.append(g.threads)
             g.uses_threads = g.uses_threads or g.threads == THREADS
         code = g.text.call(callee.symbol, *passed)
-        if self._can_fail(callee):
+        if self.transitive_failures(callee):
             g.fail_unless(g.text.op("icmp eq", code, 0), code)
         if ret is None:
             return code
         kept = g.text.load(storage_type(ret, self.native_half), result, ret.itemsize)
         return g.from_storage(ret, kept)
-
-    def _pointer_argument(
-        self,
-        g: KernelEmitter,
-        node: Call,
-        param: Parameter,
-        arg: PrimExpr,
-        value: Value,
-        symbols: dict[Var, Value],
-    ) -> Value:
-        """The pointer for a buffer parameter; binds the callee's symbols from the caller's buffer
-        where it is known.
-        """
-        buffer = param.buffer
-        assert buffer is not None
-        if arg.dtype.kind != "handle":
-            raise CodegenError(
-                f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
-            )
-        mine = g.memory.get(arg) if isinstance(arg, Var) else None
-        if mine is not None and len(mine[0]) == len(buffer.shape):
-            for theirs, ours in zip(buffer.shape, mine[0]):
-                if (
-                    isinstance(theirs, Var)
-                    and theirs not in symbols
-                    and theirs in callee_symbols(self, node)
-                ):
-                    symbols[theirs] = g.widened(ours, g.evaluate(ours))
-        if self.confined and not _is_large_enough(mine, buffer):
-            raise CodegenError(
-                f"{node.op}: that {param.name} is as large as declared cannot be proven"
-            )
-        return value
-
-    def _can_fail(self, callee: Definition) -> bool:
-        return bool(self.transitive_failures(callee))
 
     def transitive_failures(self, function: Definition) -> list[int]:
         """The numbers of the assertions that may fail in it or in what it calls."""
@@ -198,13 +192,7 @@ class Generator(ModuleText):
 Define = Callable[[Generator, Definition, bool], None]
 
 
-def callee_symbols(generator: Generator, node: Call) -> set[Var]:
-    """The symbols that a call must give a value."""
-    assert isinstance(node.op, GlobalVar)
-    return set(generator.functions[node.op].signature.symbols)
-
-
-def _is_large_enough(mine: tuple[tuple[PrimExpr, ...], DataType] | None, theirs: Buffer) -> bool:
+def _is_large_enough(mine: Memory | None, theirs: Buffer) -> bool:
     """Whether the caller's memory has all the bytes of the callee's buffer, both being constant."""
     if mine is None or theirs.strides:
         return False
@@ -276,20 +264,16 @@ def _result_dtype(fn: PrimFunc, calls: list[Call]) -> DataType | None:
     return None
 
 
-class _named:
+@contextmanager
+def _named(gv: GlobalVar) -> Iterator[None]:
     """Adds the function's name to errors."""
-
-    def __init__(self, gv: GlobalVar) -> None:
-        self.gv = gv
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, CodegenError):
-            raise CodegenError(f"{self.gv.name_hint}: {error}") from error.__cause__
-        if error is not None:
-            add_note(error, f"in function {self.gv.name_hint}")
+    try:
+        yield
+    except CodegenError as error:
+        raise CodegenError(f"{gv.name_hint}: {error}") from error.__cause__
+    except BaseException as error:
+        add_note(error, f"in function {gv.name_hint}")
+        raise
 
 
 def _nodes(gv: GlobalVar, fn: Any) -> list[Any]:

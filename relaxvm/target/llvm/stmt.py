@@ -75,6 +75,9 @@ _Around = tuple[
     Function, dict[Var, Value], dict[Var, Value], list[tuple[Operand, str]], list[Value], int
 ]
 
+Memory = tuple[tuple[PrimExpr, ...], DataType]
+"""What is known of the memory behind a handle: its shape and dtype."""
+
 STACK_BYTES = 16384
 # Beside these, for a buffer that is to be registers: all that 32 of 64 bytes hold, twice.
 _TILE_BYTES = 4096
@@ -123,7 +126,7 @@ def _may_be_zero(value: PrimExpr) -> bool:
 class KernelEmitter(ExprEmitter):
     """Emits the body of one loop function.
 
-    memory   the shape and dtype of the memory behind handles, where they are known
+    memory   that behind handles, where it is known
     ret      where the result of `T.ret` is stored, with its dtype; None if the function returns
              nothing
     pointers what is known about pointers from outside of a statement, as parameter attributes
@@ -135,7 +138,7 @@ class KernelEmitter(ExprEmitter):
     def __init__(self, module: ModuleText, text: Function, fn: PrimFunc, stack_bytes: int) -> None:
         super().__init__(module, text)
         self.ret: tuple[Value, DataType] | None = None
-        self.memory: dict[Var, tuple[tuple[PrimExpr, ...], DataType]] = {}
+        self.memory: dict[Var, Memory] = {}
         self.exits: list[tuple[Operand, str]] = []
         self.used_failures: set[int] = set()
         self.pointers: dict[str, str] = {}
