@@ -266,7 +266,7 @@ class KernelEmitter(ExprEmitter):
             place, lanes = (self.text.name, self.pointer(stmt.buffer.data)), stmt.value.dtype.lanes
             at_once = lanes if access.shape == "run" else 1
             self.zeroed[place] = min(at_once, self.zeroed.get(place, at_once))
-        self.store(stmt.buffer.dtype, stmt.buffer.data, access, rest, value, stmt.value.dtype)
+        self.store(stmt, access, rest, value)
 
     def _reduction_step(self, stmt: BufferStore) -> Value | None:
         """The value of ``X[i] = X[i] + e`` or ``X[i] * e``, whose order does not matter: LLVM may
