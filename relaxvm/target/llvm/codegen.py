@@ -136,19 +136,19 @@ class Generator(ModuleText):
         `memory` is known. Raises CodegenError where that does not tell all.
         """
         symbols = callee.signature.symbols
-        found: dict[Var, PrimExpr] = {}
+        values: dict[Var, PrimExpr] = {}
         for param, arg in zip(callee.signature.params, node.args):
             theirs, ours = param.buffer and param.buffer.shape, memory.get(arg)
             if theirs and ours is not None and len(ours[0]) == len(theirs):
                 for extent, known in zip(theirs, ours[0]):
                     if isinstance(extent, Var) and extent in symbols:
-                        found.setdefault(extent, known)
+                        values.setdefault(extent, known)
         for symbol in symbols:
-            if symbol not in found:
+            if symbol not in values:
                 raise CodegenError(
                     f"{node.op}: the value of symbol {symbol.name} cannot be told from this call"
                 )
-        return found
+        return values
 
     def call_function(self, g: KernelEmitter, node: Call, parts: list[Value]) -> Value:
         """A call of another loop function of the module; leaves with its failure if it has one."""
