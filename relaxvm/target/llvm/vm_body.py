@@ -251,7 +251,7 @@ class Body(Exits):
             if self._slots:
                 text.call("relaxvm_vm_release", CTX, SLOTS, self._slots)
             if self.layout.needed:
-                watch = self.offset(self.frame, 8 * self.layout.watch)
+                watch = self.text.at(self.frame, 8 * self.layout.watch)
                 free = self.context_place(f"free:{self.index}")
                 count = self.layout.watched
                 text.call("relaxvm_vm_give", CTX, free, self.index, self.frame, watch, count)
@@ -276,11 +276,11 @@ class Body(Exits):
             value = self.env[register] = Obj(self.load_canonical(register))
         return value
 
-    def refine(self, place: int, value: Value) -> Value:
-        """Note what a check has shown about a register."""
+    def refine(self, k: int, value: Value) -> None:
+        """Note what a check has shown about argument `k` of the instruction."""
+        place = self.ops[self.pc].args[k]
         if place < self.registers:
             self.env[place] = value
-        return value
 
     def operand(self, k: int) -> Value:
         """Argument `k` of the instruction."""
@@ -326,23 +326,20 @@ class Body(Exits):
             for pointer in owned or ():
                 self.drop(pointer)
             return
-        if dst in self.flow.crossing:
-            if isinstance(value, (Heap, Memory)):
-                raise Untranslatable("a storage or shape heap is set on two paths")
-            self.disown(dst)
-            for one in owned or ():
-                self._keep(dst, one)
+        crossing = dst in self.flow.crossing
+        if crossing and isinstance(value, (Heap, Memory)):
+            raise Untranslatable("a storage or shape heap is set on two paths")
+        self.disown(dst)
+        for one in owned or ():
+            self._keep(dst, one)
+        if crossing:
             pointer = self.boxed(value, dst)
             self.count(pointer)
             self._store_canonical(dst, pointer)
             value.box = pointer
-            self.env[dst] = value
-            return
-        self.disown(dst)
-        for one in owned or ():
-            self._keep(dst, one)
+        else:
+            self._written[dst] = self.pc
         self.env[dst] = value
-        self._written[dst] = self.pc
 
     def prepared(self, value: Value) -> None:
         """The result of the instruction lies in the frame already."""
@@ -384,11 +381,9 @@ class Body(Exits):
             self._slots += 1
             if slot >= MAX_SLOTS:
                 raise Untranslatable("it holds very many values at once")
-        cell = self.offset(SLOTS, 8 * slot)
+        cell = self.text.at(SLOTS, 8 * slot)
         if self.flow.loops:
-            old = self.text.load("ptr", cell)
-            self.text.store(pointer, cell)
-            self.drop(old)
+            self._replace(cell, pointer)
         else:
             self.text.store(pointer, cell)
         self._slots_of.setdefault(register, []).append(slot)
@@ -399,18 +394,18 @@ class Body(Exits):
         if not slots:
             return
         for slot in slots:
-            cell = self.offset(SLOTS, 8 * slot)
-            old = self.text.load("ptr", cell)
-            self.text.store(None, cell, of="ptr")
-            self.drop(old)
+            self._replace(self.text.at(SLOTS, 8 * slot), None)
         if self.single_block:
             self._pool += slots
             del self._slots_of[register]
 
     def _store_canonical(self, register: int, pointer: llvm.Value) -> None:
-        cell = self._canonical_place(register)
+        self._replace(self._canonical_place(register), pointer)
+
+    def _replace(self, cell: llvm.Value, pointer: llvm.Operand) -> None:
+        """Put a reference where another one is, which is released."""
         old = self.text.load("ptr", cell)
-        self.text.store(pointer, cell)
+        self.text.store(pointer, cell, of="ptr")
         self.drop(old)
 
     # -- objects -----------------------------------------------------------------------------------
@@ -470,6 +465,18 @@ class Body(Exits):
 
     # -- looking into objects ----------------------------------------------------------------------
 
+    def object_of(self, k: int, kind: str, reason: str) -> llvm.Value:
+        """Argument `k` as an object of exactly this type, which is checked here. Leaves, for
+        `reason`, where it surely is none.
+        """
+        value = self.operand(k)
+        if not isinstance(value, Obj) or value.kind not in ("", kind):
+            self.leave(reason)
+        box = self.boxed(value, None)
+        if not value.kind:
+            self.guard(self.text.not_(self.is_kind(box, f"type:{kind}")))
+        return box
+
     def integer(self, k: int) -> Size:
         """Argument `k` as a 64-bit int; bools count."""
         value = self.operand(k)
@@ -480,7 +487,7 @@ class Body(Exits):
         if not isinstance(value, Obj) or value.kind == "NDArray":
             self.leave("it is no int")
         number = self.long_of(self.boxed(value, None))
-        self.refine(self.ops[self.pc].args[k], Integer(value.box, number))
+        self.refine(k, Integer(value.box, number))
         return number
 
     def boolean(self, k: int) -> llvm.Value:
@@ -491,14 +498,14 @@ class Body(Exits):
         if not isinstance(value, Obj):
             self.leave("it is no bool")
         yes, known = self.truth_of(self.boxed(value, None))
-        self.guard(self.not_(known))
-        self.refine(self.ops[self.pc].args[k], Boolean(value.box, yes))
+        self.guard(self.text.not_(known))
+        self.refine(k, Boolean(value.box, yes))
         return yes
 
     def long_of(self, item: llvm.Value) -> llvm.Value:
         """The value of an object that has to be an int of 64 bits."""
         text = self.text
-        self.guard(self.not_(self.is_kind(item, "type:int")))
+        self.guard(self.text.not_(self.is_kind(item, "type:int")))
         number = self.call("PyLong_AsLongLong", item)
         # -1 may mean that an error is set: rare enough to ask the interpreter.
         odd = text.label("odd")
@@ -525,7 +532,6 @@ class Body(Exits):
 
         None if nothing can be known about its sizes.
         """
-        place = self.ops[self.pc].args[k]
         value = self.operand(k)
         if isinstance(value, Tensor):
             wrong_dtype = dtype is not None and value.dtype is not None and value.dtype is not dtype
@@ -537,14 +543,10 @@ class Body(Exits):
             self._check_dtype(self.load(value.box), dtype)
             value = value.copied()
             value.dtype = dtype
-            self.refine(place, value)
+            self.refine(k, value)
             return value
-        if not isinstance(value, Obj):
-            self.leave("it is no tensor")
-        box = self.boxed(value, None)
-        if value.kind != "NDArray":
-            self.guard(self.not_(self.is_kind(box, "type:NDArray")))
-            self.refine(place, Obj(value.box, "NDArray"))
+        box = self.object_of(k, "NDArray", "it is no tensor")
+        self.refine(k, Obj(value.box, "NDArray"))
         if ndim is None:
             if dtype is not None:
                 self._check_dtype(box, dtype)
@@ -555,7 +557,7 @@ class Body(Exits):
             other = self._wrong_dtype(box, dtype)
             bad = self.text.op("or", bad, other)
         self.guard(bad)
-        strange = self.not_(self.is_kind(array, "type:ndarray"))
+        strange = self.text.not_(self.is_kind(array, "type:ndarray"))
         axes = self.field(array, abi.ND_NDIM, "i32", 4)
         flags = self.field(array, abi.ND_FLAGS, "i32", 4)
         wanted = abi.C_CONTIGUOUS | abi.ALIGNED
@@ -570,7 +572,7 @@ class Body(Exits):
             sizes = self.field(array, abi.ND_DIMS)
             dims = tuple(self.field(sizes, 8 * i, "i64") for i in range(ndim))
         tensor = Tensor(value.box, dtype=dtype, dims=dims, data=data)
-        self.refine(place, tensor)
+        self.refine(k, tensor)
         return tensor
 
     def _wrong_dtype(self, box: llvm.Value, dtype: DataType) -> llvm.Value:

@@ -40,7 +40,7 @@ def make_tuple(body: Body) -> None:
     body.fail_if_null(whole)
     for i, box in enumerate(objects):
         body.count(box)
-        field = body.offset(whole, abi.TUPLE_ITEMS + 8 * i)
+        field = body.text.at(whole, abi.TUPLE_ITEMS + 8 * i)
         body.text.store(box, field)
     body.set(TupleOf(whole, tuple(items)), [whole])
 
@@ -55,10 +55,8 @@ def tuple_getitem(body: Body) -> None:
             body.leave("the index is out of range")
         body.set(Integer(value=value.dims[index]))
         return
-    if not isinstance(value, (TupleOf, Obj)):
-        body.leave("it is no tuple")
-    box = body.boxed(value, None)
     if isinstance(value, TupleOf):
+        box = body.boxed(value, None)
         if not 0 <= index < len(value.items):
             body.leave("the index is out of range")
         known = value.items[index]
@@ -66,7 +64,7 @@ def tuple_getitem(body: Body) -> None:
             body.share(known)
             return
     else:
-        body.guard(body.not_(body.is_kind(box, "type:tuple")))
+        box = body.object_of(0, "tuple", "it is no tuple")
         if index < 0:
             body.leave("the index is out of range")
         length = body.field(box, abi.TUPLE_SIZE, "i64")
@@ -160,9 +158,7 @@ def condition(body: Body, k: int) -> llvm.Value:
     if not isinstance(value, (Obj, Tensor)):
         body.leave("it is no condition")
     box = body.boxed(value, None)
-    yes = text.op("icmp eq", box, body.word("obj:True"))
-    no = text.op("icmp eq", box, body.word("obj:False"))
-    plain = text.op("or", yes, no)
+    yes, plain = body.truth_of(box)
     ask, known = text.label("ask"), text.label("known")
     before = text.block
     text.branch(plain, known, ask)

@@ -47,7 +47,7 @@ def _apply(body: Body, name: str, operands: list[Size]) -> Size:
         return body.text.select(_truth(body, truth), *sides)
     a = operands[0]
     if name == "not":
-        return _bool(body, body.not_(_truth(body, a)))
+        return _bool(body, body.text.not_(_truth(body, a)))
     if name in ("neg", "abs"):
         negative = _arithmetic(body, "ssub", 0, a)
         if name == "neg":
@@ -128,7 +128,7 @@ def _divide(body: Body, name: str, a: llvm.Value, b: llvm.Value) -> Size:
         signs = text.op("xor", rest, divisor)
         differ = text.op("icmp slt", signs, 0)
         if name == "ceildiv":
-            differ = body.not_(differ)
+            differ = body.text.not_(differ)
         fix = text.op("and", uneven, differ)
         one = text.cast("zext", fix, "i64")
         if name == "//":

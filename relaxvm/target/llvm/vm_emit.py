@@ -73,10 +73,6 @@ class Pieces:
         self.words = words
         self.ctx = ctx
 
-    def offset(self, pointer: llvm.Value, size_bytes: int) -> llvm.Value:
-        """``pointer + size_bytes``"""
-        return self.text.at(pointer, size_bytes)
-
     def field(
         self, pointer: llvm.Value, size_bytes: int, kind: str = "ptr", align: int = 8
     ) -> llvm.Value:
@@ -165,7 +161,7 @@ class Emitter(Pieces):
         """The scratch memory holding these."""
         place = self.scratch(max(1, len(values)))
         for i, value in enumerate(values):
-            self.text.store(value, self.offset(place, 8 * i), 8, of=kind)
+            self.text.store(value, self.text.at(place, 8 * i), 8, of=kind)
         return place
 
     def known(self, key: Any) -> llvm.Value | None:
@@ -175,7 +171,3 @@ class Emitter(Pieces):
     def learn(self, key: Any, value: llvm.Value) -> None:
         """Remember a value for `known`."""
         self.values[key] = value
-
-    def not_(self, condition: llvm.Value) -> llvm.Value:
-        """i1"""
-        return self.text.not_(condition)

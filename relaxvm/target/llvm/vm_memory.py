@@ -217,7 +217,7 @@ def _place_tensor(
     tensor = Tensor(
         dtype=dtype,
         dims=dims,
-        data=body.offset(base, offset),
+        data=body.text.at(base, offset),
         region=storage.region,
         holder=storage.holder,
         start=offset,
