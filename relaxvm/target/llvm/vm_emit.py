@@ -91,6 +91,14 @@ class Pieces:
         """Call a C function of the context."""
         return self.text.call(self.word(f"py:{name}"), *args, of=C_FUNCTIONS[name])
 
+    def vectorcall(self, name: str, *objects: llvm.Value) -> llvm.Value:
+        """Call a helper of the runtime with objects."""
+        row = self.text.alloca("ptr", 8, len(objects))
+        for i, one in enumerate(objects):
+            self.text.store(one, self.text.at(row, 8 * i))
+        helper = self.word(f"call:{name}")
+        return self.call("PyObject_Vectorcall", helper, row, len(objects), None)
+
     def go_if(self, condition: llvm.Operand, label: str) -> None:
         """Go to `label` where `condition` (i1) holds."""
         on = self.text.label("on")
@@ -138,7 +146,8 @@ class Emitter(Pieces):
     def fill(self, memory: llvm.Value, size_bytes: int, byte: int) -> None:
         """Set all bytes of `memory`."""
         if size_bytes:
-            self.unit.declare_memset()
+            kinds = ("ptr", "i8", "i64", "i1")
+            self.unit.generator.declare("llvm.memset.p0.i64", "void", kinds)
             self.text.call("llvm.memset.p0.i64", memory, byte, size_bytes, False)
 
     def load(self, place: Place, kind: str = "ptr") -> llvm.Value:

@@ -63,12 +63,9 @@ def _may_be_sequence(info: Info) -> bool:
     return isinstance(info, (ObjectInfo, SequenceInfo))
 
 
-def emit_entry(unit: Unit, index: int, fresh: bool) -> llvm.Function:
-    """The definition of the entry of function `index`."""
-    return _Entry(unit, index).emit(fresh)
+class Entry(Pieces):
+    """The entry of function `index`."""
 
-
-class _Entry(Pieces):
     def __init__(self, unit: Unit, index: int) -> None:
         text = llvm.Function(
             unit.generator, unit.entry_symbol(index), "ptr", budget=MAX_INSTRUCTIONS
@@ -91,6 +88,7 @@ class _Entry(Pieces):
     # -- the whole ---------------------------------------------------------------------------------
 
     def emit(self, fresh: bool) -> llvm.Function:
+        """The definition. fresh: whether the result surely shares no memory with constants."""
         text, info = self.text, self.info
         careful = self.word("careful", "i64")
         calm = text.op("icmp eq", careful, 0)
@@ -142,22 +140,17 @@ class _Entry(Pieces):
                 object_ = self.field(RECORD, 24)
                 with text.if_(text.op("icmp eq", result, object_)):
                     text.ret(result)
-                self._convert("call:finish", [result, object_, self.word(f"linked:{self.index}")])
+                self._convert("finish", result, object_, self.word(f"linked:{self.index}"))
         if as_it_is:
             text.ret(result)
         else:
-            self._convert("call:own", [result])
+            self._convert("own", result)
 
-    def _convert(self, helper: str, objects: list[llvm.Value]) -> None:
-        """Return what a helper makes of the result, objects[0]."""
-        text = self.text
-        row = text.alloca("ptr", 8, len(objects))
-        for i, one in enumerate(objects):
-            text.store(one, self.text.at(row, 8 * i))
-        call = self.word(helper)
-        converted = self.call("PyObject_Vectorcall", call, row, len(objects), None)
-        self.call("Py_DecRef", objects[0])
-        text.ret(converted)
+    def _convert(self, helper: str, result: llvm.Value, *others: llvm.Value) -> None:
+        """Return what a helper makes of the result."""
+        converted = self.vectorcall(helper, result, *others)
+        self.call("Py_DecRef", result)
+        self.text.ret(converted)
 
     # -- out ---------------------------------------------------------------------------------------
 

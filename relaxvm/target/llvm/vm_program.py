@@ -24,7 +24,7 @@ from .module import ModuleText
 from .text import mangle
 from .vm_body import Body
 from .vm_emit import Words
-from .vm_entry import emit_entry, fields_in_place, result_in_place
+from .vm_entry import Entry, fields_in_place, result_in_place
 from .vm_exits import Untranslatable
 from .vm_instructions import emit_instruction
 from .vm_support import declare_support
@@ -101,10 +101,6 @@ class Unit:
         self.sites.append((index, pc, registers))
         return len(self.sites) - 1
 
-    def declare_memset(self) -> None:
-        """Once is enough; more do no harm."""
-        self.generator.declare("llvm.memset.p0.i64", "void", ("ptr", "i8", "i64", "i1"))
-
     # -- the whole ---------------------------------------------------------------------------------
 
     def compile(self) -> CompiledCode:
@@ -121,7 +117,7 @@ class Unit:
             # A caller was emitted before its callee was found to be the interpreter's.
             if len(self.failed) == before:
                 break
-        entries = [emit_entry(self, body.index, body.fresh) for body in bodies]
+        entries = [Entry(self, body.index).emit(body.fresh) for body in bodies]
         for text in (*(body.text for body in bodies), *entries):
             self.generator.add(text)
         by_index = {body.index: body for body in bodies}
