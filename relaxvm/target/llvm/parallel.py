@@ -46,6 +46,7 @@ from ...tir import (
     LetStmt,
     Stmt,
     While,
+    statements_below,
 )
 from ...tir.transform import WRITTEN_OUT
 
@@ -121,9 +122,9 @@ def iteration_work(body: Stmt, known: dict[Var, Value]) -> PrimExpr:
     """
     done: dict[int, int | PrimExpr] = {}
     symbolic = 0
-    for s in post_order(body, _statements_in):
+    for s in post_order(body, statements_below):
         assert isinstance(s, Stmt)
-        children = _statements_in(s)
+        children = statements_below(s)
         if not children:
             done[id(s)] = _leaf_work(s)
             continue
@@ -151,10 +152,6 @@ def _joined(how: Any, a: int | PrimExpr, b: int | PrimExpr) -> int | PrimExpr:
         return _bounded(a + b if how is Add else a * b)
     x, y = (_constant(n) if isinstance(n, int) else n for n in (a, b))
     return binary(how, x, y)
-
-
-def _statements_in(s: Any) -> list[Stmt]:
-    return [child for child in s._children_() if isinstance(child, Stmt)]
 
 
 def _constant(value: int) -> IntImm:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arith import Analyzer
+from ...arith import Analyzer, stride
 from ...base import (
     UNKNOWN,
     CodegenError,
@@ -67,7 +67,7 @@ from .machine import SUMS_IN_MEMORY
 from .module import NO_UNROLLING, NO_VECTORS, ModuleText
 from .parallel import is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
-from .streams import coefficients, fence, is_streamed, past_caches
+from .streams import fence, is_streamed, past_caches
 from .text import value_type
 
 Steps = Iterator[Stmt]
@@ -148,6 +148,7 @@ class KernelEmitter(ExprEmitter):
         self.uses_threads = False
         self.unfenced: list[Function] = []
         self._scalar_loops: set[Var] = set()
+        self._looked_at: set[int] = set()
         self._long_loops = 0  # how many were emitted
         self._slots: list[Value] = []
         self._on_stack: list[tuple[str, Value]] = []
@@ -255,9 +256,11 @@ class KernelEmitter(ExprEmitter):
         if stmt.buffer.data in self._read_only:
             raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
         access = self.access(stmt.indices)
-        if stmt.value.dtype.bits == 64:
-            steps = coefficients(access.first).items()
-            self._scalar_loops |= {var for var, step in steps if abs(step) == _NO_INTERLEAVING}
+        if stmt.value.dtype.bits == 64 and id(stmt) not in self._looked_at:
+            self._looked_at.add(id(stmt))
+            for var in nodes_of(access.first, Var):
+                if stride(access.first, var) in (_NO_INTERLEAVING, -_NO_INTERLEAVING):
+                    self._scalar_loops.add(var)
         rest = self.evaluate(access.rest)
         value = self._reduction_step(stmt) if self._reassociates else None
         if value is None:
