@@ -37,6 +37,7 @@ from .vm_values import (
     Memory,
     Nothing,
     Obj,
+    Place,
     Real,
     Shape,
     Size,
@@ -350,15 +351,19 @@ class Body(Exits):
     def share(self, value: Value) -> None:
         """Set the result to a value that another register has too."""
         shared = value.copied()
-        owned: list[llvm.Value] = []
-        if shared.box is not None:
-            if isinstance(shared.box, llvm.Value) and not is_param(shared.box):
-                self.count(shared.box)
-                owned.append(shared.box)
-        elif isinstance(shared, (Tensor, Memory)) and isinstance(shared.holder, llvm.Value):
-            self.count(shared.holder)
-            owned.append(shared.holder)
-        self.set(shared, owned)
+        kept = shared.box
+        if kept is None and isinstance(shared, (Tensor, Memory)):
+            kept = shared.holder
+        self.set_sharing(shared, kept)
+
+    def set_sharing(self, value: Value, kept: Place | None) -> None:
+        """Set the result, which holds one reference more to the object at `kept`, if that may end
+        before the call.
+        """
+        owned = [kept] if isinstance(kept, llvm.Value) and not is_param(kept) else []
+        for one in owned:
+            self.count(one)
+        self.set(value, owned)
 
     def kill(self, register: int) -> None:
         """End a register."""

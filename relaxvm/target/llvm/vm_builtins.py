@@ -11,7 +11,7 @@ from collections.abc import Callable
 from ...base import llvm, to_numpy_dtype
 from ...runtime import DYNAMIC, Builtin, builtin_named
 from ...runtime import pyabi as abi
-from .vm_body import Body, is_param
+from .vm_body import Body
 from .vm_checks import CHECKS, differ
 from .vm_dims import product
 from .vm_memory import MAX_BYTES, alloc_storage, alloc_tensor, at_least_one, not_below
@@ -135,11 +135,7 @@ def reshape(body: Body) -> None:
         holder = value.box
     assert holder is not None
     reshaped.box, reshaped.holder, reshaped.data = None, holder, value.data
-    if isinstance(holder, llvm.Value) and not is_param(holder):
-        body.count(holder)
-        body.set(reshaped, [holder])
-    else:
-        body.set(reshaped)
+    body.set_sharing(reshaped, holder)
 
 
 def condition(body: Body, k: int) -> llvm.Value:
