@@ -154,7 +154,7 @@ class Generator(ModuleText):
         """A call of another loop function of the module; leaves with its failure if it has one."""
         callee = self.callee(node)
         known = self.symbols_for(callee, node, g.memory)
-        symbols = {symbol: g.widened(e, g.evaluate(e)) for symbol, e in known.items()}
+        symbols = {symbol: g.wide_value(e) for symbol, e in known.items()}
         for param, arg in zip(callee.signature.params, node.args):
             if param.buffer is None or not self.confined:
                 continue

@@ -360,6 +360,10 @@ class ExprEmitter(Values):
             return value
         return self.cast(index.dtype, _INT64.with_lanes(index.dtype.lanes), value)
 
+    def wide_value(self, index: PrimExpr) -> Value:
+        """The value of an index as i64, emitted here."""
+        return self.widened(index, self.evaluate(index))
+
     def access(self, indices: tuple[PrimExpr, ...]) -> Access:
         """What an access by these indices is. What is to be evaluated for it is its `rest`, which
         copies of loops that are written out share.

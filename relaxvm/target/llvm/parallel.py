@@ -216,7 +216,7 @@ class _Captured:
 
 def share_out(g: KernelEmitter, stmt: For, first: Value, extent: Value, work: PrimExpr) -> Steps:
     """Emit `stmt` as a call of the pool. first, extent: i64 values"""
-    each = g.widened(work, g.evaluate(work))
+    each = g.wide_value(work)
     all_work = g.text.op("mul", each, extent)
     captured = _Captured()
     env = {v: captured.name(outside) for v, outside in g.env.items()}

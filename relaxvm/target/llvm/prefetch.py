@@ -57,8 +57,7 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
             is_outside = handle in g.env and not g.is_local(handle)
             if is_outside and id(load) not in seen and loop.loop_var in set(walk(place)):
                 seen.add(id(load))
-                index = g.widened(place, g.evaluate(place))
-                _ask(g, load, index, int(ahead), loop.extent.value, _FIRST_CACHE)
+                _ask(g, load, g.wide_value(place), int(ahead), loop.extent.value, _FIRST_CACHE)
     for loop in inner:
         del g.env[loop.loop_var], g.wide[loop.loop_var]
     g.rebind()
@@ -81,8 +80,7 @@ def _ask_for_vectors(g: KernelEmitter, stmt: For, ahead: int) -> None:
         if panel is not None and _ask_for_share(g, runs, int(panel)):
             continue
         for run, load in runs.items():
-            index = g.widened(run.base, g.evaluate(run.base))
-            _ask(g, load, index, ahead, run.lanes, _SECOND_CACHE)
+            _ask(g, load, g.wide_value(run.base), ahead, run.lanes, _SECOND_CACHE)
 
 
 def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -> bool:
@@ -104,7 +102,7 @@ def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -
     parts = min(passes.bit_length() - 1, _MOST_PARTS)
     if parts < 1:
         return False
-    place = g.widened(run.base, g.evaluate(run.base))
+    place = g.wide_value(run.base)
     within = g.text.op("urem", place, panel)
     start = g.text.op("sub", place, within)
     skipped = g.text.op("mul", number, panel >> parts)

@@ -228,12 +228,6 @@ class KernelEmitter(ExprEmitter):
             if steps is not None:
                 stack.append(steps)
 
-    def need_failure(self, message: str) -> int:
-        """The number of a failure this function may leave with."""
-        number = self.module.failure(message)
-        self.used_failures.add(number)
-        return number
-
     def fail_unless(self, condition: Value, code: Operand) -> None:
         """Leave with `code` unless `condition` (i1) holds."""
         text = self.text
@@ -245,12 +239,11 @@ class KernelEmitter(ExprEmitter):
         text.start(fine)
 
     def leave_unless(self, condition: Value, message: str) -> None:
-        self.fail_unless(condition, self.need_failure(message))
+        number = self.module.failure(message)
+        self.used_failures.add(number)
+        self.fail_unless(condition, number)
 
     # -- statements --------------------------------------------------------------------------------
-
-    def sequence(self, stmt: SeqStmt) -> Steps:
-        return iter(stmt.seq)
 
     def store_element(self, stmt: BufferStore) -> None:
         if stmt.buffer.data in self._read_only:
@@ -366,7 +359,7 @@ class KernelEmitter(ExprEmitter):
         with self._bound(stmt.loop_var):
             first = self.evaluate(stmt.min)
             first_wide = self.widened(stmt.min, first)
-            extent = self.widened(stmt.extent, self.evaluate(stmt.extent))
+            extent = self.wide_value(stmt.extent)
             if isinstance(stmt.extent, IntImm) and stmt.extent.value <= 0:
                 return
             self.extents[stmt.loop_var] = stmt.extent
@@ -455,7 +448,7 @@ class KernelEmitter(ExprEmitter):
 
     def check(self, stmt: AssertStmt) -> Steps:
         message = stmt.message.value if isinstance(stmt.message, StringImm) else "assertion"
-        self.fail_unless(self._condition(stmt.condition), self.need_failure(message[:4096]))
+        self.leave_unless(self._condition(stmt.condition), message[:4096])
         yield stmt.body
 
     def under_attribute(self, stmt: AttrStmt) -> Steps:
@@ -465,9 +458,6 @@ class KernelEmitter(ExprEmitter):
             yield For(stmt.node.var, zero, stmt.value, ForKind.SERIAL, stmt.body)
         else:
             yield stmt.body
-
-    def declare(self, stmt: DeclBuffer) -> Steps:
-        yield stmt.body
 
     def allocate(self, stmt: Allocate) -> Steps:
         count, known = stmt.dtype.lanes, True
@@ -501,7 +491,7 @@ class KernelEmitter(ExprEmitter):
         size = constant(stmt.dtype.element.itemsize * stmt.dtype.lanes, "i64")
         fits = []
         for extent in stmt.extents:
-            wide = self.widened(extent, self.evaluate(extent))
+            wide = self.wide_value(extent)
             wide = self.min_max("gt", _INT64, wide, 0)
             pair = self.text.extern("{ i64, i1 }", "llvm.umul.with.overflow.i64", size, wide)
             size = self.text.field(pair, 0)
@@ -510,7 +500,7 @@ class KernelEmitter(ExprEmitter):
         overflows = fits[0]
         for each in fits[1:]:
             overflows = self.text.op("or", overflows, each)
-        self.fail_unless(self.text.not_(overflows), self.need_failure(_OUT_OF_MEMORY))
+        self.leave_unless(self.text.not_(overflows), _OUT_OF_MEMORY)
         return size
 
     def _malloc(self, size: int | Value) -> tuple[Value, Value]:
@@ -522,7 +512,7 @@ class KernelEmitter(ExprEmitter):
         padded = size + _ALIGN if isinstance(size, int) else self.text.op("add", size, _ALIGN)
         raw = self.text.call("malloc", padded, flags="noalias")
         self.text.store(raw, slot)
-        self.fail_unless(self.text.op("icmp ne", raw, None), self.need_failure(_OUT_OF_MEMORY))
+        self.leave_unless(self.text.op("icmp ne", raw, None), _OUT_OF_MEMORY)
         address = self.text.cast("ptrtoint", raw, "i64")
         up = self.text.op("sub", 0, address)
         skip = self.text.op("and", up, _ALIGN - 1)
@@ -549,7 +539,7 @@ class KernelEmitter(ExprEmitter):
 
 
 _HANDLERS: dict[type, Callable[[KernelEmitter, Any], Steps | None]] = {
-    SeqStmt: KernelEmitter.sequence,
+    SeqStmt: lambda g, stmt: iter(stmt.seq),
     BufferStore: KernelEmitter.store_element,
     Evaluate: KernelEmitter.evaluate_call,
     IfThenElse: KernelEmitter.condition,
@@ -558,7 +548,7 @@ _HANDLERS: dict[type, Callable[[KernelEmitter, Any], Steps | None]] = {
     LetStmt: KernelEmitter.bind,
     AssertStmt: KernelEmitter.check,
     AttrStmt: KernelEmitter.under_attribute,
-    DeclBuffer: KernelEmitter.declare,
+    DeclBuffer: lambda g, stmt: iter((stmt.body,)),
     Allocate: KernelEmitter.allocate,
     AllocateConst: KernelEmitter.allocate_const,
 }

@@ -275,15 +275,13 @@ class Values:
     def to_storage(self, dtype: DataType, value: Value) -> Value:
         """A register as memory holds it."""
         kept = vector_of(storage_type(dtype, self.module.native_half), dtype.lanes)
-        if dtype.kind == "bool":
-            return self.text.cast("zext", value, kept)
         if dtype.is_float and dtype.bits == 16:
             if kept.endswith(("half", "half>")):
                 return self.text.cast("fptrunc", value, kept)
             return self.to_bits16(dtype, value)
         if dtype.is_small_float:
             return self.to_bits8(dtype, value)
-        if dtype.is_byte:
+        if dtype.is_bool or dtype.is_byte:
             return self.text.cast("zext", value, kept)
         return value
 

@@ -122,8 +122,7 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
             if g.wide[e] != str(size):
                 body.guard(body.text.op("icmp ne", size, g.wide[e]))
             continue
-        lowered = lower_intrinsics(e)
-        wanted = g.widened(lowered, g.evaluate(lowered))
+        wanted = g.wide_value(lower_intrinsics(e))
         if wanted != str(size):
             body.guard(body.text.op("icmp ne", size, wanted))
 
