@@ -16,13 +16,14 @@ from typing import Any
 
 from ...base import CodegenError, DataType, add_note, callees_first, reachable
 from ...base.llvm import Function, Value, constant
-from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, is_const
+from ...ir import Call, GlobalVar, IntImm, IRModule, PrimExpr, Var, is_const
 from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
 from ...tir.analysis import access_nodes
 from .expr import ExprEmitter
 from .flops import kernel_flops
 from .module import ModuleText
+from .parallel import RET
 from .signature import Parameter, Signature, signature_of
 from .stmt import STACK_BYTES, THREADS, KernelEmitter, Memory
 from .text import mangle, scalar_type, storage_type
@@ -257,10 +258,8 @@ def _result_dtype(fn: PrimFunc, calls: list[Call]) -> DataType | None:
     if fn.ret_type is not None:
         return None if fn.ret_type.dtype.kind == "void" else fn.ret_type.dtype
     for n in calls:
-        if isinstance(n.op, Intrinsic) and n.op.name == "tir.ret":
-            value = n.args[0]
-            if not is_const(value, 0):
-                return value.dtype
+        if n.op is RET and not is_const(n.args[0], 0):
+            return n.args[0].dtype
     return None
 
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from .stmt import KernelEmitter, Steps
 
 
+RET = Intrinsic.get("tir.ret")
 MAX_CAPTURED = 1000
 MAX_INSTRUCTIONS = 1_000_000
 
@@ -80,13 +81,10 @@ def is_shared_out(g: KernelEmitter, stmt: For, work: PrimExpr) -> bool:
             return False
         if isinstance(work, IntImm) and work.value * stmt.extent.value < 2 * GRAIN:
             return False
-    if len(g.env) + len(g.wide) > MAX_CAPTURED or _returns(stmt.body):
+    returns = any(n.op is RET for n in nodes_of(stmt.body, Call))
+    if len(g.env) + len(g.wide) > MAX_CAPTURED or returns:
         return False
     return not g.module.confined or _races_are_harmless(stmt.body)
-
-
-def _returns(body: Stmt) -> bool:
-    return any(isinstance(n.op, Intrinsic) and n.op.name == "tir.ret" for n in nodes_of(body, Call))
 
 
 def _races_are_harmless(body: Stmt) -> bool:
@@ -226,12 +224,11 @@ def share_out(g: KernelEmitter, stmt: For, first: Value, extent: Value, work: Pr
     text = Function(g.module, name, "i32", "noinline nounwind", "internal", MAX_INSTRUCTIONS)
     begin, end = text.param("begin", "i64"), text.param("end", "i64")
     g.loops += 1
-    around = g.enter(text, env, wide)
-    with text.for_(end, begin, guard="", flags="nsw", hoists=True) as counter:
-        g.bind_counter(stmt, counter, first)
-        yield stmt.body
-    g.finish()
-    g.leave(around)
+    with g.inside(text, env, wide):
+        with text.for_(end, begin, guard="", flags="nsw", hoists=True) as counter:
+            g.bind_counter(stmt, counter, first)
+            yield stmt.body
+        g.finish()
     _emit_call(g, text, captured, extent, all_work)
 
 

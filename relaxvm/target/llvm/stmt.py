@@ -29,7 +29,6 @@ from ...ir import (
     Cast,
     FloatImm,
     IntImm,
-    Intrinsic,
     Mul,
     PrimExpr,
     Select,
@@ -65,16 +64,12 @@ from ...tir.transform import SCALAR_WORK, WRITTEN_OUT
 from .expr import IF_THEN_ELSE, ExprEmitter
 from .machine import SUMS_IN_MEMORY
 from .module import NO_UNROLLING, NO_VECTORS, ModuleText
-from .parallel import is_shared_out, iteration_work, share_out
+from .parallel import RET, is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
 from .streams import fence, is_streamed, past_caches
 from .text import value_type
 
 Steps = Iterator[Stmt]
-_Around = tuple[
-    Function, dict[Var, Value], dict[Var, Value], list[tuple[Operand, str]], list[Value], int
-]
-
 Memory = tuple[tuple[PrimExpr, ...], DataType]
 """What is known of the memory behind a handle: its shape and dtype."""
 
@@ -198,16 +193,16 @@ class KernelEmitter(ExprEmitter):
         """Whether memory was allocated in this function."""
         return self.pointers.get(self.env.get(handle, "")) == _LOCAL
 
-    def enter(self, text: Function, env: dict[Var, Value], wide: dict[Var, Value]) -> _Around:
-        """Go on in another function, which has these variables. `leave` comes back."""
+    @contextlib.contextmanager
+    def inside(
+        self, text: Function, env: dict[Var, Value], wide: dict[Var, Value]
+    ) -> Iterator[None]:
+        """What is emitted meanwhile goes to another function, which has these variables."""
         around = (self.text, self.env, self.wide, self.exits, self._slots, self._stack_left)
         self.text, self.env, self.wide, self.exits, self._slots = text, env, wide, [], []
         self._stack_left, self.threads = self._stack_bytes, constant(1, "i64")
         self.forget()
-        return around
-
-    def leave(self, around: _Around) -> None:
-        """Return to the function that `enter` left."""
+        yield
         self.text, self.env, self.wide, self.exits, self._slots, self._stack_left = around
         self.threads = THREADS
         self.forget()
@@ -291,11 +286,7 @@ class KernelEmitter(ExprEmitter):
 
     def evaluate_call(self, stmt: Evaluate) -> None:
         value = stmt.value
-        if (
-            isinstance(value, Call)
-            and isinstance(value.op, Intrinsic)
-            and value.op.name == "tir.ret"
-        ):
+        if isinstance(value, Call) and value.op is RET:
             self._return(value.args[0])
         elif not isinstance(value, (IntImm, StringImm)):
             self.evaluate(value)

@@ -545,7 +545,7 @@ class Body(Exits):
             if dtype is None or value.dtype is not None:
                 return value
             assert value.box is not None
-            self._check_dtype(self.load(value.box), dtype)
+            self.guard(self._wrong_dtype(self.load(value.box), dtype))
             value = value.copied()
             value.dtype = dtype
             self.refine(k, value)
@@ -554,13 +554,12 @@ class Body(Exits):
         self.refine(k, Obj(value.box, "NDArray"))
         if ndim is None:
             if dtype is not None:
-                self._check_dtype(box, dtype)
+                self.guard(self._wrong_dtype(box, dtype))
             return None
         array = self.field(box, abi.SLOT_ARRAY)
         bad = self.text.op("icmp eq", array, None)
         if dtype is not None:
-            other = self._wrong_dtype(box, dtype)
-            bad = self.text.op("or", bad, other)
+            bad = self.text.op("or", bad, self._wrong_dtype(box, dtype))
         self.guard(bad)
         strange = self.text.not_(self.is_kind(array, "type:ndarray"))
         axes = self.field(array, abi.ND_NDIM, "i32", 4)
@@ -584,9 +583,6 @@ class Body(Exits):
         actual = self.field(box, abi.SLOT_DTYPE)
         wanted = self.word(f"dtype:{_dtype_name(dtype)}")
         return self.text.op("icmp ne", actual, wanted)
-
-    def _check_dtype(self, box: llvm.Value, dtype: DataType) -> None:
-        self.guard(self._wrong_dtype(box, dtype))
 
 
 def _leaves(info: Any, value: Any) -> list[int]:

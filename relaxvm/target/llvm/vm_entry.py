@@ -38,6 +38,7 @@ NARGS, RECORD = llvm.value("%nargs", "i64"), llvm.value("%record", "ptr")
 WRAPPED = llvm.value("%wrapped", "ptr")
 OUT_BYTES = outputs.RECORD_BYTES
 MAX_FIELDS = 64
+_EXACT: dict[Any, str] = {ShapeInfo: "type:ShapeTuple", SequenceInfo: "type:VMSequence"}
 
 
 def result_in_place(info: FunctionInfo) -> TensorInfo | None:
@@ -254,18 +255,11 @@ class Entry(Pieces):
 
     def _argument(self, info: Any, value: llvm.Value) -> llvm.Value:
         """The object to pass for an argument; slow where it is not as programs see values."""
-        kind = type(info)
-        if kind is TensorInfo:
-            return self._tensor(info, value)
-        self._plain(info, value, 0)
-        return value
-
-    def _tensor(self, info: TensorInfo, value: llvm.Value) -> llvm.Value:
-        text = self.text
-        if info.dtype is None or info.dtype.is_bits or info.dtype.is_string:
+        text, dtype = self.text, info.dtype if type(info) is TensorInfo else None
+        if dtype is None or dtype.is_bits or dtype.is_string:
             self._plain(info, value, 0)
             return value
-        name = str.__str__(info.dtype)
+        name = str.__str__(dtype)
         kept = text.element("ptr", WRAPPED, self.wrapped)
         self.wrapped += 1
         tensor = text.call(
@@ -293,10 +287,8 @@ class Entry(Pieces):
         if kind is TensorInfo:
             self.slow_unless(self.is_kind(value, "type:NDArray"))
             self._gapless(value)
-        elif kind is ShapeInfo:
-            self.slow_unless(self.is_kind(value, "type:ShapeTuple"))
-        elif kind is SequenceInfo:
-            self.slow_unless(self.is_kind(value, "type:VMSequence"))
+        elif kind in _EXACT:
+            self.slow_unless(self.is_kind(value, _EXACT[kind]))
         elif kind is TupleInfo and len(info.fields) <= MAX_FIELDS and level < 4:
             self.slow_unless(self.is_kind(value, "type:tuple"))
             length = self.field(value, abi.TUPLE_SIZE, "i64")

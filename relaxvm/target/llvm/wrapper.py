@@ -250,9 +250,7 @@ class _Wrapper:
                 if "false" in (one.not_empty, other.not_empty):
                     continue
                 bad = overlap(g.text, ranges[one.index], ranges[other.index])
-                for tensor in (one, other):
-                    if tensor.not_empty != "true":
-                        bad = g.text.op("and", bad, tensor.not_empty)
+                bad = self._where_any(other, self._where_any(one, bad))
                 self.check(bad, Failure("alias", one.index, other=other.index))
         self.end_round()
 
