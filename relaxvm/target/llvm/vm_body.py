@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base import DataType, llvm
 from ...runtime import (
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
 
 MAX_SLOTS = 4096
 """Objects that a function may hold: they lie on the C stack."""
+_V = TypeVar("_V", bound=Value)
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -275,6 +276,13 @@ class Body(Exits):
             if register not in self.flow.crossing:
                 raise Untranslatable(f"register %{register} has no value here")
             value = self.env[register] = Obj(self.load_canonical(register))
+        return value
+
+    def known_as(self, k: int, kind: type[_V], reason: str) -> _V:
+        """Argument `k`, of which this is known. Leaves, for `reason`, where it is not."""
+        value = self.operand(k)
+        if not isinstance(value, kind):
+            self.leave(reason)
         return value
 
     def refine(self, k: int, value: Value) -> None:

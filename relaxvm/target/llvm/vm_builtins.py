@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base import llvm, to_numpy_dtype
-from ...runtime import DYNAMIC, Builtin, builtin_named
+from ...runtime import Builtin, builtin_named
 from ...runtime import pyabi as abi
 from .vm_body import Body
 from .vm_checks import CHECKS, differ
 from .vm_dims import product
-from .vm_memory import MAX_BYTES, alloc_storage, alloc_tensor, at_least_one, not_below
+from .vm_memory import (
+    MAX_BYTES,
+    alloc_storage,
+    alloc_tensor,
+    at_least_one,
+    not_below,
+    wanted_sizes,
+)
 from .vm_values import (
     Boolean,
     Heap,
@@ -96,31 +103,15 @@ def is_null(body: Body) -> None:
 
 
 def shape_of(body: Body) -> None:
-    value = body.operand(0)
-    if not isinstance(value, Tensor):
-        body.leave("the rank of a tensor is not known")
-    assert isinstance(value, Tensor)
+    value = body.known_as(0, Tensor, "the rank of a tensor is not known")
     body.set(Shape(dims=value.dims))
 
 
 def reshape(body: Body) -> None:
-    static = body.static()
-    value = body.operand(0)
-    if not isinstance(value, Tensor) or value.dtype is None:
-        body.leave("the tensor is not known")
-    assert isinstance(value, Tensor)
-    if static[1] is DYNAMIC:
-        wanted = body.operand(1)
-        if not isinstance(wanted, Shape):
-            body.leave("the shape is not known")
-        assert isinstance(wanted, Shape)
-        dims = wanted.dims
-    else:
-        dims = tuple(static[1])
-    if len(dims) > 32:
-        body.leave("a tensor has too many axes")
-    for extent in dims:
-        body.guard(not_below(body, extent, MAX_BYTES))
+    value = body.known_as(0, Tensor, "the tensor is not known")
+    if value.dtype is None:
+        body.leave("the dtype of a tensor is not known")
+    dims = wanted_sizes(body, body.static()[1])
     nonzero = tuple(at_least_one(body, d) for d in dims)
     body.guard(not_below(body, product(body, nonzero), MAX_BYTES))
     body.guard(differ(body, product(body, value.dims), product(body, dims)))

@@ -52,10 +52,7 @@ def _slot_writes(body: Body) -> Counter[int]:
 
 
 def _heap(body: Body, k: int) -> Heap:
-    value = body.operand(k)
-    if not isinstance(value, Heap):
-        body.leave("the shape heap is not known")
-    return value
+    return body.known_as(k, Heap, "the shape heap is not known")
 
 
 def _store(body: Body, heap: Heap, slot: int, value: Size, axis: int = -1) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import DataType, llvm, to_numpy_dtype
+from ...base import llvm, to_numpy_dtype
 from ...runtime import DYNAMIC, ShapeTuple, result_memory
 from .vm_body import Body
 from .vm_dims import product
@@ -166,30 +166,11 @@ def alloc_tensor(body: Body) -> None:
         return
     if offset is DYNAMIC:
         body.leave("the offset of a tensor is not constant")
-    storage = body.operand(0)
-    if not isinstance(storage, Memory):
-        body.leave("the storage of a tensor is not known")
-    if shape is DYNAMIC:
-        sizes = body.operand(1)
-        if not isinstance(sizes, Shape):
-            body.leave("the shape of a tensor is not known")
-        dims = sizes.dims
-    else:
-        dims = tuple(shape)
-    _place_tensor(body, storage, offset, dims, dtype)
-
-
-def _place_tensor(
-    body: Body, storage: Memory, offset: int, dims: tuple[Size, ...], dtype: DataType
-) -> None:
-    if len(dims) > 32:
-        body.leave("a tensor has too many axes")
-    itemsize = to_numpy_dtype(dtype).itemsize
-    for extent in dims:
-        body.guard(not_below(body, extent, MAX_BYTES))
+    storage = body.known_as(0, Memory, "the storage of a tensor is not known")
+    dims = wanted_sizes(body, shape)
     # A size of 0 hides how large the others are: the interpreter looks at those.
     numel = product(body, dims)
-    needed = product(body, (numel, itemsize))
+    needed = product(body, (numel, to_numpy_dtype(dtype).itemsize))
     static_end = offset + needed if isinstance(needed, int) else -1
     if len([d for d in dims if not isinstance(d, int)]) > 1 or 0 in dims:
         nonzero = tuple(at_least_one(body, d) for d in dims)
@@ -220,6 +201,19 @@ def _place_tensor(
         writeable=True,
     )
     body.set(tensor, owned)
+
+
+def wanted_sizes(body: Body, shape: Any) -> tuple[Size, ...]:
+    """The sizes that argument 1 gives to a tensor, which are `shape` if that is constant."""
+    if shape is DYNAMIC:
+        dims = body.known_as(1, Shape, "the shape of a tensor is not known").dims
+    else:
+        dims = tuple(shape)
+    if len(dims) > 32:
+        body.leave("a tensor has too many axes")
+    for extent in dims:
+        body.guard(not_below(body, extent, MAX_BYTES))
+    return dims
 
 
 def at_least_one(body: Body, size: Size) -> Size:
