@@ -16,7 +16,7 @@ from typing import Any
 
 from ...base import CodegenError, DataType, add_note, callees_first, reachable
 from ...base.llvm import Function, Value, constant
-from ...ir import Call, GlobalVar, IntImm, IRModule, PrimExpr, Var, is_const
+from ...ir import Call, GlobalVar, IRModule, PrimExpr, Var, is_const
 from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
 from ...tir.analysis import access_nodes
@@ -26,7 +26,7 @@ from .module import ModuleText
 from .parallel import RET
 from .signature import Parameter, Signature, signature_of
 from .stmt import STACK_BYTES, THREADS, KernelEmitter, Memory
-from .text import mangle, scalar_type, storage_type
+from .text import constant_size, mangle, scalar_type, storage_type
 from .wrapper import emit_wrapper
 
 MAX_INSTRUCTIONS = 1_000_000
@@ -197,15 +197,10 @@ def _is_large_enough(mine: Memory | None, theirs: Buffer) -> bool:
     """Whether the caller's memory has all the bytes of the callee's buffer, both being constant."""
     if mine is None or theirs.strides:
         return False
-    sizes = []
-    for shape, dtype in (mine, (theirs.shape, theirs.dtype)):
-        size = dtype.itemsize
-        for e in shape:
-            if not isinstance(e, IntImm):
-                return False
-            size *= max(e.value, 0)
-        sizes.append(size)
-    return sizes[0] >= sizes[1]
+    shape, dtype = mine
+    have = constant_size(shape, dtype.itemsize)
+    wanted = constant_size(theirs.shape, theirs.dtype.itemsize)
+    return have is not None and wanted is not None and have >= wanted
 
 
 def generate(
@@ -359,11 +354,9 @@ def _define(generator: Generator, function: Definition, exported: bool) -> None:
 def _dereferenceable(param: Parameter) -> str:
     """That the memory of a constant shape is really there."""
     assert param.buffer is not None
-    size = param.dtype.itemsize
-    for e in param.buffer.shape:
-        if not isinstance(e, IntImm) or param.buffer.strides:
-            return ""
-        size *= e.value
+    size = constant_size(param.buffer.shape, param.dtype.itemsize)
+    if size is None or param.buffer.strides:
+        return ""
     return f" dereferenceable({size})" if 0 < size < 1 << 62 else ""
 
 

@@ -67,7 +67,7 @@ from .module import NO_UNROLLING, NO_VECTORS, ModuleText
 from .parallel import RET, is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
 from .streams import fence, is_streamed, past_caches
-from .text import value_type
+from .text import constant_size, value_type
 
 Steps = Iterator[Stmt]
 Memory = tuple[tuple[PrimExpr, ...], DataType]
@@ -451,16 +451,12 @@ class KernelEmitter(ExprEmitter):
             yield stmt.body
 
     def allocate(self, stmt: Allocate) -> Steps:
-        count, known = stmt.dtype.lanes, True
-        for extent in stmt.extents:
-            known = known and isinstance(extent, IntImm)
-            count *= max(extent.value, 0) if isinstance(extent, IntImm) else 1
-        size = count * stmt.dtype.element.itemsize
+        size = constant_size(stmt.extents, stmt.dtype.lanes * stmt.dtype.element.itemsize)
         self.memory[stmt.buffer_var] = (stmt.extents, stmt.dtype)
         self.apart.add(stmt.buffer_var)
         with self._bound(stmt.buffer_var):
-            is_tile = stmt.buffer_var.storage_scope == "local" and size <= _TILE_BYTES
-            if known and (is_tile or size <= self._stack_left):
+            is_tile = stmt.buffer_var.storage_scope == "local" and (size or 0) <= _TILE_BYTES
+            if size is not None and (is_tile or size <= self._stack_left):
                 size = -(-max(size, 1) // _ALIGN) * _ALIGN
                 self._stack_left -= 0 if is_tile else size
                 memory = self.env[stmt.buffer_var] = self.text.alloca("i8", _ALIGN, size)
@@ -468,9 +464,9 @@ class KernelEmitter(ExprEmitter):
                 self.pointers[memory] = _LOCAL
                 yield stmt.body
                 return
-            if known and size >= 1 << 62:
+            if size is not None and size >= 1 << 62:
                 raise CodegenError(f"a local buffer of {size} bytes")
-            pointer, slot = self._malloc(size if known else self._dynamic_size(stmt))
+            pointer, slot = self._malloc(self._dynamic_size(stmt) if size is None else size)
             self.env[stmt.buffer_var] = pointer
             self.pointers[pointer] = _LOCAL
             yield stmt.body

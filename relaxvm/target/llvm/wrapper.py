@@ -7,7 +7,6 @@ and shapes; overlaps. Only when a round fails is it found out which check it was
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from ...tir import Buffer
 from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
 from .signature import Parameter, Signature
-from .text import scalar_type
+from .text import constant_size, scalar_type
 
 # struct Arg, as the runtime fills it in.
 ARG_BYTES = 40
@@ -300,10 +299,9 @@ class _Wrapper:
         g, buffer = self.g, tensor.buffer
         low = g.text.cast("ptrtoint", tensor.data, "i64")
         size = tensor.param.dtype.itemsize
-        extents = [e.value for e in buffer.shape if isinstance(e, IntImm)]
-        if len(extents) == len(buffer.shape) and not buffer.strides:
-            size *= math.prod(extents)
-            return low, g.text.op("add", low, min(size, 1 << 62))
+        whole = None if buffer.strides else constant_size(buffer.shape, size)
+        if whole is not None:
+            return low, g.text.op("add", low, min(whole, 1 << 62))
         high = g.text.op("add", low, size)
         for dim, stride in zip(tensor.dims, tensor.strides):
             reach = g.text.op("mul", g.text.op("sub", dim, 1), stride)
