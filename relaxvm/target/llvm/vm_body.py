@@ -15,7 +15,6 @@ from ...base import DataType, llvm
 from ...runtime import (
     INTERPRETER,
     Builtins,
-    FrameLayout,
     NDArray,
     ResolvedFunction,
     ShapeTuple,
@@ -29,7 +28,7 @@ from ...runtime.frame import escapes
 from ...runtime.ops import Op, OpKind
 from .vm_emit import CTX, DEPTH, MAX_INSTRUCTIONS, SCRATCH, SLOTS, SPILL
 from .vm_exits import Exits, Leaves, Untranslatable
-from .vm_flow import after, flow_of
+from .vm_flow import after
 from .vm_values import (
     Boolean,
     Heap,
@@ -59,16 +58,6 @@ class Body(Exits):
     """Emits one function. `unit` is the program around it."""
 
     def __init__(self, unit: Unit, index: int, function: ResolvedFunction) -> None:
-        self.program = function.program
-        self.info = function.info
-        self.ops = function.ops
-        self.template = function.template
-        self.registers = function.info.register_file_size
-        self.plan = function.plan
-        self.instructions = function.program.instructions(function.info)
-        flow = flow_of(self.ops, self.info.num_inputs, self.registers)
-        if flow is None:
-            raise Untranslatable("its control flow is too tangled")
         text = llvm.Function(
             unit.generator,
             unit.body_symbol(index),
@@ -78,10 +67,15 @@ class Body(Exits):
         )
         for name, kind in (("ctx", "ptr"), ("depth", "i64"), ("base", "i64"), ("out", "ptr")):
             text.param(name, kind)
-        for i in range(self.info.num_inputs):
+        for i in range(function.info.num_inputs):
             text.param(f"p{i}", "ptr")
-        super().__init__(unit, text, index, flow, FrameLayout(self.plan), len(self.ops))
-        self.single_block = len(flow.blocks) == 1
+        super().__init__(unit, text, index, function)
+        self.program = function.program
+        self.info = function.info
+        self.template = function.template
+        self.plan = function.plan
+        self.instructions = function.program.instructions(function.info)
+        self.single_block = len(self.flow.blocks) == 1
         _, self.shown, _ = escapes(self.ops, self.info.num_inputs)
         self.fresh = True
         self.calls_out = any(
@@ -303,24 +297,25 @@ class Body(Exits):
         kind = type(constant)
         if constant is None:
             return Nothing(self.in_context("obj:None"))
+        box = self.in_context(f"arg:{name}")
         if kind is int and constant in _INT64:
-            return Integer(self.in_context(f"arg:{name}"), constant)
+            return Integer(box, constant)
         if kind is bool:
-            return Boolean(self.in_context(f"arg:{name}"), llvm.constant(constant, "i1"))
+            return Boolean(box, llvm.constant(constant, "i1"))
         if kind is float:
-            return Real(self.in_context(f"arg:{name}"), llvm.constant(constant, "double"))
+            return Real(box, llvm.constant(constant, "double"))
         if kind is ShapeTuple and all(extent in _INT64 for extent in constant):
-            return Shape(self.in_context(f"arg:{name}"), tuple(constant))
+            return Shape(box, tuple(constant))
         if kind is NDArray and constant.array.flags.c_contiguous:
             array = constant.array
             return Tensor(
-                self.in_context(f"arg:{name}"),
+                box,
                 dtype=constant.dtype,
                 dims=tuple(array.shape),
                 data=self.in_context(f"data:{name}"),
                 region=self.unit.constants_region,
             )
-        return Obj(self.in_context(f"arg:{name}"))
+        return Obj(box)
 
     def static(self) -> list[Any]:
         """The arguments of a builtin as the bytecode has them; DYNAMIC where they are registers."""

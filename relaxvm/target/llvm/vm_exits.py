@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...base import llvm
-from ...runtime import INTERPRETER, NATIVE, Described, FrameLayout
+from ...runtime import INTERPRETER, NATIVE, Described, FrameLayout, ResolvedFunction
 from .vm_emit import CTX, DEPTH, SLOTS, SPILL, Emitter
-from .vm_flow import Flow
+from .vm_flow import flow_of
 from .vm_values import (
     Boolean,
     Heap,
@@ -55,20 +55,19 @@ class Exits(Emitter):
     """
 
     def __init__(
-        self,
-        unit: Unit,
-        text: llvm.Function,
-        index: int,
-        flow: Flow,
-        layout: FrameLayout,
-        count: int,
+        self, unit: Unit, text: llvm.Function, index: int, function: ResolvedFunction
     ) -> None:
         super().__init__(unit, text)
         self.index = index
+        self.ops = function.ops
+        self.registers = function.info.register_file_size
+        flow = flow_of(self.ops, function.info.num_inputs, self.registers)
+        if flow is None:
+            raise Untranslatable("its control flow is too tangled")
         self.flow = flow
-        self.layout = layout
+        self.layout = FrameLayout(function.plan)
         self.pc = 0
-        self.steps: list[tuple[int, str]] = [(NATIVE, "")] * count
+        self.steps: list[tuple[int, str]] = [(NATIVE, "")] * len(self.ops)
         self.env: dict[int, Value] = {}
         self.exits: list[tuple[llvm.Operand, str]] = []
         self._errors: list[tuple[int, str]] = []
