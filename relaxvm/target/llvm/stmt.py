@@ -275,14 +275,12 @@ class KernelEmitter(ExprEmitter):
         value_type(dtype)
         # Vectors are partial results already: their order is the schedule's.
         flags = "contract" if dtype.lanes > 1 else "reassoc contract"
-        if type(value) is Mul:
-            return self.text.op(f"fmul {flags}", self.evaluate(old), self.evaluate(step))
-        if isinstance(step, Mul):
+        if isinstance(value, Add) and isinstance(step, Mul):
             factors = (self.evaluate(step.a), self.evaluate(step.b))
-            return self.text.op(
-                f"fadd {flags}", self.evaluate(old), self.text.op("fmul contract", *factors)
-            )
-        return self.text.op(f"fadd {flags}", self.evaluate(old), self.evaluate(step))
+            parts = self.evaluate(old), self.text.op("fmul contract", *factors)
+        else:
+            parts = self.evaluate(old), self.evaluate(step)
+        return self.text.op(f"{'fmul' if type(value) is Mul else 'fadd'} {flags}", *parts)
 
     def evaluate_call(self, stmt: Evaluate) -> None:
         value = stmt.value
