@@ -110,6 +110,19 @@ def test_a_tensor_of_constant_size_lies_in_a_storage_of_any_size():
             vm["main"](np.zeros(3, "float32"))
 
 
+def test_what_has_too_many_arguments_to_check_is_interpreted(monkeypatch):
+    monkeypatch.setattr("relaxvm.target.llvm.vm_entry.MAX_INSTRUCTIONS", 1000)
+    b = ExecBuilder()
+    for name, count in (("few", 2), ("many", 100)):
+        with b.function(name, count, [f"x{i}" for i in range(count)], [VECTOR] * count, VECTOR):
+            b.emit_ret(b.r(count - 1))
+    vm = VirtualMachine(compiled(b))
+    assert [vm.explain(name).mode for name in ("few", "many")] == ["compiled", "bytecode"]
+    xs = [np.full(3, i, "float32") for i in range(100)]
+    assert vm["few"](*xs[:2]).numpy().tolist() == [1, 1, 1]
+    assert vm["many"](*xs).numpy().tolist() == [99, 99, 99]
+
+
 def test_memory_that_an_extern_keeps_is_not_used_again():
     kept = []
     vm = VirtualMachine(

@@ -29,7 +29,6 @@ from .stmt import STACK_BYTES, THREADS, KernelEmitter, Memory
 from .text import constant_size, mangle, scalar_type, storage_type
 from .wrapper import emit_wrapper
 
-MAX_INSTRUCTIONS = 1_000_000
 MAX_CALL_DEPTH = 32
 
 
@@ -315,9 +314,7 @@ def _define(generator: Generator, function: Definition, exported: bool) -> None:
     """Append an inner kernel."""
     linkage = "hidden" if exported else "internal"
     signature = function.signature
-    text = Function(
-        generator, function.symbol, "i32", "noinline nounwind", linkage, MAX_INSTRUCTIONS
-    )
+    text = Function(generator, function.symbol, "i32", "noinline nounwind", linkage)
     g = KernelEmitter(generator, text, function.fn, STACK_BYTES)
     g.symbol = function.symbol
     for i, param in enumerate(signature.params):
@@ -371,7 +368,7 @@ def _wrap(generator: Generator, function: Definition) -> KernelInfo:
     inner = generator.transitive_failures(function)
     # Checks, once per call: to optimise them takes LLVM longer than many a kernel, and saves 5 ns.
     wrappers = generator.wrappers
-    text = Function(wrappers, symbol, "i32", "noinline nounwind optnone", budget=MAX_INSTRUCTIONS)
+    text = Function(wrappers, symbol, "i32", "noinline nounwind optnone")
     text.param("args", "ptr")
     wrappers.declare(function.symbol, "hidden i32", function.kinds, "nounwind")
     failures: list[Failure] = emit_wrapper(

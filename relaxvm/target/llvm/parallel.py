@@ -56,7 +56,6 @@ if TYPE_CHECKING:
 
 RET = Intrinsic.get("tir.ret")
 MAX_CAPTURED = 1000
-MAX_INSTRUCTIONS = 1_000_000
 
 _INT64 = DataType("int64")
 _MOST_WORK = 1 << 30
@@ -221,7 +220,7 @@ def share_out(g: KernelEmitter, stmt: For, first: Value, extent: Value, work: Pr
     wide = {v: captured.name(outside) for v, outside in g.wide.items()}
     first = captured.name(first)
     name = f"{g.symbol}.loop{g.loops}"
-    text = Function(g.module, name, "i32", "noinline nounwind", "internal", MAX_INSTRUCTIONS)
+    text = Function(g.module, name, "i32", "noinline nounwind", "internal")
     begin, end = text.param("begin", "i64"), text.param("end", "i64")
     g.loops += 1
     with g.inside(text, env, wide):
