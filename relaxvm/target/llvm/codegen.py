@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base import CodegenError, DataType, add_note, callees_first, reachable
+from ...base import CodegenError, DataType, NameSupply, add_note, callees_first, reachable
 from ...base.llvm import Function, Value, constant
 from ...ir import Call, GlobalVar, IRModule, PrimExpr, Var, is_const
 from ...runtime import Failure, KernelInfo
@@ -225,7 +225,7 @@ def generate(
     nodes = {gv: _nodes(gv, fn) for gv, fn in mod.items()}
     calls = {gv: [n for n in own if isinstance(n, Call)] for gv, own in nodes.items()}
     called = {gv: _called(own) for gv, own in calls.items()}
-    taken: dict[str, int] = {}
+    supply = NameSupply(joint=".")
     wanted = set(exported)
     for gv in _callees_first(mod, called):
         fn = mod[gv]
@@ -233,8 +233,9 @@ def generate(
         with _named(gv):
             signature = signature_of(fn, nodes[gv])
             ret = _result_dtype(fn, calls[gv])
-            stem = (symbols or {}).get(gv, gv.name_hint)
-            definition = Definition(gv, fn, signature, _symbol(stem, taken), ret, called[gv])
+            stem = mangle((symbols or {}).get(gv, gv.name_hint))[:400]
+            symbol = supply.fresh(f"relaxvm_inner_{stem}")
+            definition = Definition(gv, fn, signature, symbol, ret, called[gv])
             generator.functions[gv] = definition
             (define or _define)(generator, definition, gv in wanted)
     infos = []
@@ -302,12 +303,6 @@ def _callees_first(
         if order[gv] > MAX_CALL_DEPTH:
             raise CodegenError(f"{gv.name_hint}: calls nested deeper than {MAX_CALL_DEPTH}")
     return list(order)
-
-
-def _symbol(name: str, taken: dict[str, int]) -> str:
-    stem = mangle(name)[:400]
-    taken[stem] = taken.get(stem, -1) + 1
-    return f"relaxvm_inner_{stem}" + (f".{taken[stem]}" if taken[stem] else "")
 
 
 def _define(generator: Generator, function: Definition, exported: bool) -> None:
