@@ -90,6 +90,39 @@ def test_hand_written_bytecode_is_compiled():
     assert len(seen) == 16
 
 
+def test_a_tensor_of_constant_size_lies_in_a_storage_of_any_size():
+    b = ExecBuilder()
+    with b.function("main", 1, ["x"], [VECTOR], TensorInfo(F32, 1, (2,))):
+        heap, shape = b.r(1), b.r(2)
+        b.emit_call("vm.builtin.alloc_shape_heap", [2], heap)
+        vector(b, b.r(0), heap)
+        b.emit_call("vm.builtin.shape_expr", [heap, 1, DimProgram(("$0", 4, "*"))])
+        b.emit_call("vm.builtin.make_shape", [heap, 1, 1], shape)
+        b.emit_call("vm.builtin.alloc_storage", [shape, 0, F32, "global"], b.r(3))
+        b.emit_call("vm.builtin.alloc_tensor", [b.r(3), 8, (2,), F32], b.r(4))
+        b.emit_call("env.fill", [b.r(4)])
+        b.emit_ret(b.r(4))
+    vms = both(compiled(b), {"env.fill": lambda out: out.array.fill(3)})
+    assert vms[0].explain("main").mode == "compiled"
+    for vm in vms:
+        assert vm["main"](np.zeros(4, "float32")).numpy().tolist() == [3, 3]
+        with pytest.raises(VMValueError, match="needs 16 bytes, the storage has 12"):
+            vm["main"](np.zeros(3, "float32"))
+
+
+def test_what_has_too_many_arguments_to_check_is_interpreted(monkeypatch):
+    monkeypatch.setattr("relaxvm.target.llvm.vm_entry.MAX_INSTRUCTIONS", 1000)
+    b = ExecBuilder()
+    for name, count in (("few", 2), ("many", 100)):
+        with b.function(name, count, [f"x{i}" for i in range(count)], [VECTOR] * count, VECTOR):
+            b.emit_ret(b.r(count - 1))
+    vm = VirtualMachine(compiled(b))
+    assert [vm.explain(name).mode for name in ("few", "many")] == ["compiled", "bytecode"]
+    xs = [np.full(3, i, "float32") for i in range(100)]
+    assert vm["few"](*xs[:2]).numpy().tolist() == [1, 1, 1]
+    assert vm["many"](*xs).numpy().tolist() == [99, 99, 99]
+
+
 def test_memory_that_an_extern_keeps_is_not_used_again():
     kept = []
     vm = VirtualMachine(

@@ -15,10 +15,9 @@ import numpy as np
 
 from ...arith import ConstIntBound
 from ...base import CodegenError, DataType, NameSupply, run_steps
-from ...ir import Call, GlobalVar, IRModule, PrimExpr, Var, call_intrinsic
-from ...tir import Buffer
+from ...ir import Call, GlobalVar, IRModule, Var, call_intrinsic
 from ...tir.transform import lower_intrinsics
-from ..llvm.codegen import Definition, Generator, callee_symbols
+from ..llvm.codegen import Definition, Generator
 from ..llvm.signature import Parameter
 from ..llvm.stmt import constant_bytes
 from ..llvm.text import scalar_type
@@ -223,34 +222,17 @@ class ModuleText:
         """A call of another loop function of the module; leaves with its failure if it has one."""
         generator = self._generator
         assert generator is not None
-        callee = generator.functions.get(node.op) if isinstance(node.op, GlobalVar) else None
-        if callee is None:
-            raise CodegenError(f"calls {node.op}, which is no loop function of this module")
-        signature = callee.signature
-        if len(node.args) != len(signature.params):
-            raise CodegenError(
-                f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}"
-            )
-        symbols: dict[Var, str] = {}
+        callee = generator.callee(node)
         arguments = []
-        for param, arg, code in zip(signature.params, node.args, parts):
-            if param.buffer is None:
-                if arg.dtype is not param.dtype:
-                    raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
+        for param, arg, code in zip(callee.signature.params, node.args, parts):
+            if param.buffer is not None:
+                arguments.append(f"({storage_type(param.dtype)} *){code.within(UNARY)}")
+            else:
                 arguments.append(g.to_storage(arg.dtype, code) if arg.dtype.is_bool else code.text)
-                continue
-            if not arg.dtype.is_handle:
-                raise CodegenError(
-                    f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
-                )
-            arguments.append(f"({storage_type(param.dtype)} *){code.within(UNARY)}")
-            self._bind_symbols(g, node, param.buffer, arg, symbols)
-        for symbol in signature.symbols:
-            if symbol not in symbols:
-                raise CodegenError(
-                    f"{node.op}: the value of symbol {symbol.name} cannot be told from this call"
-                )
-            arguments.append(symbols[symbol])
+        memory = g.memory if isinstance(g, KernelEmitter) else {}
+        known = generator.symbols_for(callee, node, memory)
+        symbols = {symbol: run_steps(g.value(e)).text for symbol, e in known.items()}
+        arguments += [symbols[symbol] for symbol in callee.signature.symbols]
         result = ""
         if callee.ret is not None:
             result = g.temporary()
@@ -264,19 +246,6 @@ class ModuleText:
         else:
             g.emit(f"(void){call};")
         return g.from_storage(callee.ret, result) if callee.ret is not None else Code("0", ATOM, 0)
-
-    def _bind_symbols(
-        self, g: ExprEmitter, node: Call, buffer: Buffer, arg: PrimExpr, symbols: dict[Var, str]
-    ) -> None:
-        """Bind the callee's symbols from the caller's buffer, where that is known."""
-        mine = g.memory.get(arg) if isinstance(g, KernelEmitter) and isinstance(arg, Var) else None
-        if mine is None or len(mine[0]) != len(buffer.shape):
-            return
-        assert self._generator is not None
-        wanted = callee_symbols(self._generator, node)
-        for theirs, ours in zip(buffer.shape, mine[0]):
-            if isinstance(theirs, Var) and theirs in wanted and theirs not in symbols:
-                symbols[theirs] = run_steps(g.value(ours)).text
 
 
 def _scalar(g: KernelEmitter, param: Parameter, first: list[str]) -> tuple[str, str]:

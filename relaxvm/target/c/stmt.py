@@ -46,6 +46,7 @@ from ...tir import (
     Stmt,
     While,
 )
+from ..llvm.text import constant_size
 from .expr import ExprEmitter, Pointer
 from .text import PRODUCT, RELATION, SUM, UNARY, Code, comment, storage_type, value_type
 
@@ -518,12 +519,8 @@ def _sum(first: Code, extent: Code) -> Code:
 
 def _bytes_of(stmt: Allocate) -> int:
     """The size of local memory; -1 if it is not constant."""
-    size = stmt.dtype.element.itemsize * stmt.dtype.lanes
-    for extent in stmt.extents:
-        if not isinstance(extent, IntImm):
-            return -1
-        size *= max(extent.value, 0)
-    return size
+    size = constant_size(stmt.extents, stmt.dtype.element.itemsize * stmt.dtype.lanes)
+    return -1 if size is None else size
 
 
 _HANDLERS: dict[type, Callable[[KernelEmitter, Any], Steps]] = {

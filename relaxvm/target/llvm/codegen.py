@@ -9,25 +9,26 @@ lets the call be direct.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base import CodegenError, DataType, add_note, callees_first, reachable
+from ...base import CodegenError, DataType, NameSupply, add_note, callees_first, reachable
 from ...base.llvm import Function, Value, constant
-from ...ir import Call, GlobalVar, IntImm, Intrinsic, IRModule, PrimExpr, Var, is_const
+from ...ir import Call, GlobalVar, IRModule, PrimExpr, Var, is_const
 from ...runtime import Failure, KernelInfo
 from ...tir import Buffer, PrimFunc, decl_buffer
 from ...tir.analysis import access_nodes
 from .expr import ExprEmitter
 from .flops import kernel_flops
 from .module import ModuleText
+from .parallel import RET
 from .signature import Parameter, Signature, signature_of
-from .stmt import STACK_BYTES, THREADS, KernelEmitter
-from .text import mangle, scalar_type, storage_type
+from .stmt import STACK_BYTES, THREADS, KernelEmitter, Memory
+from .text import constant_size, mangle, scalar_type, storage_type
 from .wrapper import emit_wrapper
 
-MAX_INSTRUCTIONS = 1_000_000
 MAX_CALL_DEPTH = 32
 
 
@@ -109,31 +110,60 @@ class Generator(ModuleText):
             triple, native_half, confined, has_symbol, constants="wrapper_constant"
         )
 
-    def call_function(self, g: KernelEmitter, node: Call, parts: list[Value]) -> Value:
-        """A call of another loop function of the module; leaves with its failure if it has one."""
+    def callee(self, node: Call) -> Definition:
+        """The function of the module that a call names. Raises CodegenError if there is none, or
+        for arguments that it does not take.
+        """
         callee = self.functions.get(node.op) if isinstance(node.op, GlobalVar) else None
         if callee is None:
             raise CodegenError(f"calls {node.op}, which is no loop function of this module")
-        signature = callee.signature
-        if len(node.args) != len(signature.params):
-            raise CodegenError(
-                f"{node.op} takes {len(signature.params)} arguments, got {len(node.args)}"
-            )
-        symbols: dict[Var, Value] = {}
-        passed = []
-        for param, arg, value in zip(signature.params, node.args, parts):
-            if param.buffer is None:
-                if arg.dtype is not param.dtype:
-                    raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
-                passed.append(value)
-                continue
-            passed.append(self._pointer_argument(g, node, param, arg, value, symbols))
-        for symbol in signature.symbols:
-            if symbol not in symbols:
+        params = callee.signature.params
+        if len(node.args) != len(params):
+            raise CodegenError(f"{node.op} takes {len(params)} arguments, got {len(node.args)}")
+        for param, arg in zip(params, node.args):
+            if param.buffer is None and arg.dtype is not param.dtype:
+                raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
+            if param.buffer is not None and not arg.dtype.is_handle:
+                raise CodegenError(
+                    f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
+                )
+        return callee
+
+    def symbols_for(
+        self, callee: Definition, node: Call, memory: Mapping[Any, Memory]
+    ) -> dict[Var, PrimExpr]:
+        """The values of the callee's symbols in a call, from the caller's buffers, as far as their
+        `memory` is known. Raises CodegenError where that does not tell all.
+        """
+        symbols = callee.signature.symbols
+        values: dict[Var, PrimExpr] = {}
+        for param, arg in zip(callee.signature.params, node.args):
+            theirs, ours = param.buffer and param.buffer.shape, memory.get(arg)
+            if theirs and ours is not None and len(ours[0]) == len(theirs):
+                for extent, known in zip(theirs, ours[0]):
+                    if isinstance(extent, Var) and extent in symbols:
+                        values.setdefault(extent, known)
+        for symbol in symbols:
+            if symbol not in values:
                 raise CodegenError(
                     f"{node.op}: the value of symbol {symbol.name} cannot be told from this call"
                 )
-            passed.append(symbols[symbol])
+        return values
+
+    def call_function(self, g: KernelEmitter, node: Call, parts: list[Value]) -> Value:
+        """A call of another loop function of the module; leaves with its failure if it has one."""
+        callee = self.callee(node)
+        known = self.symbols_for(callee, node, g.memory)
+        symbols = {symbol: g.wide_value(e) for symbol, e in known.items()}
+        for param, arg in zip(callee.signature.params, node.args):
+            if param.buffer is None or not self.confined:
+                continue
+            mine = g.memory.get(arg) if isinstance(arg, Var) else None
+            if not _is_large_enough(mine, param.buffer):
+                raise CodegenError(
+                    f"{node.op}: that {param.name} is as large as declared cannot be proven"
+                )
+        passed = [*parts, *(symbols[symbol] for symbol in callee.signature.symbols)]
         ret, result = callee.ret, constant(None, "ptr")
         if ret is not None:
             result = g.text.alloca("i8", 16, 16)
@@ -142,48 +172,12 @@ class Generator(ModuleText):
             passed.append(g.threads)
             g.uses_threads = g.uses_threads or g.threads == THREADS
         code = g.text.call(callee.symbol, *passed)
-        if self._can_fail(callee):
+        if self.transitive_failures(callee):
             g.fail_unless(g.text.op("icmp eq", code, 0), code)
         if ret is None:
             return code
         kept = g.text.load(storage_type(ret, self.native_half), result, ret.itemsize)
         return g.from_storage(ret, kept)
-
-    def _pointer_argument(
-        self,
-        g: KernelEmitter,
-        node: Call,
-        param: Parameter,
-        arg: PrimExpr,
-        value: Value,
-        symbols: dict[Var, Value],
-    ) -> Value:
-        """The pointer for a buffer parameter; binds the callee's symbols from the caller's buffer
-        where it is known.
-        """
-        buffer = param.buffer
-        assert buffer is not None
-        if arg.dtype.kind != "handle":
-            raise CodegenError(
-                f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
-            )
-        mine = g.memory.get(arg) if isinstance(arg, Var) else None
-        if mine is not None and len(mine[0]) == len(buffer.shape):
-            for theirs, ours in zip(buffer.shape, mine[0]):
-                if (
-                    isinstance(theirs, Var)
-                    and theirs not in symbols
-                    and theirs in callee_symbols(self, node)
-                ):
-                    symbols[theirs] = g.widened(ours, g.evaluate(ours))
-        if self.confined and not _is_large_enough(mine, buffer):
-            raise CodegenError(
-                f"{node.op}: that {param.name} is as large as declared cannot be proven"
-            )
-        return value
-
-    def _can_fail(self, callee: Definition) -> bool:
-        return bool(self.transitive_failures(callee))
 
     def transitive_failures(self, function: Definition) -> list[int]:
         """The numbers of the assertions that may fail in it or in what it calls."""
@@ -198,25 +192,14 @@ class Generator(ModuleText):
 Define = Callable[[Generator, Definition, bool], None]
 
 
-def callee_symbols(generator: Generator, node: Call) -> set[Var]:
-    """The symbols that a call must give a value."""
-    assert isinstance(node.op, GlobalVar)
-    return set(generator.functions[node.op].signature.symbols)
-
-
-def _is_large_enough(mine: tuple[tuple[PrimExpr, ...], DataType] | None, theirs: Buffer) -> bool:
+def _is_large_enough(mine: Memory | None, theirs: Buffer) -> bool:
     """Whether the caller's memory has all the bytes of the callee's buffer, both being constant."""
     if mine is None or theirs.strides:
         return False
-    sizes = []
-    for shape, dtype in (mine, (theirs.shape, theirs.dtype)):
-        size = dtype.itemsize
-        for e in shape:
-            if not isinstance(e, IntImm):
-                return False
-            size *= max(e.value, 0)
-        sizes.append(size)
-    return sizes[0] >= sizes[1]
+    shape, dtype = mine
+    have = constant_size(shape, dtype.itemsize)
+    wanted = constant_size(theirs.shape, theirs.dtype.itemsize)
+    return have is not None and wanted is not None and have >= wanted
 
 
 def generate(
@@ -242,7 +225,7 @@ def generate(
     nodes = {gv: _nodes(gv, fn) for gv, fn in mod.items()}
     calls = {gv: [n for n in own if isinstance(n, Call)] for gv, own in nodes.items()}
     called = {gv: _called(own) for gv, own in calls.items()}
-    taken: dict[str, int] = {}
+    supply = NameSupply(joint=".")
     wanted = set(exported)
     for gv in _callees_first(mod, called):
         fn = mod[gv]
@@ -250,8 +233,9 @@ def generate(
         with _named(gv):
             signature = signature_of(fn, nodes[gv])
             ret = _result_dtype(fn, calls[gv])
-            stem = (symbols or {}).get(gv, gv.name_hint)
-            definition = Definition(gv, fn, signature, _symbol(stem, taken), ret, called[gv])
+            stem = mangle((symbols or {}).get(gv, gv.name_hint))[:400]
+            symbol = supply.fresh(f"relaxvm_inner_{stem}")
+            definition = Definition(gv, fn, signature, symbol, ret, called[gv])
             generator.functions[gv] = definition
             (define or _define)(generator, definition, gv in wanted)
     infos = []
@@ -269,27 +253,21 @@ def _result_dtype(fn: PrimFunc, calls: list[Call]) -> DataType | None:
     if fn.ret_type is not None:
         return None if fn.ret_type.dtype.kind == "void" else fn.ret_type.dtype
     for n in calls:
-        if isinstance(n.op, Intrinsic) and n.op.name == "tir.ret":
-            value = n.args[0]
-            if not is_const(value, 0):
-                return value.dtype
+        if n.op is RET and not is_const(n.args[0], 0):
+            return n.args[0].dtype
     return None
 
 
-class _named:
+@contextmanager
+def _named(gv: GlobalVar) -> Iterator[None]:
     """Adds the function's name to errors."""
-
-    def __init__(self, gv: GlobalVar) -> None:
-        self.gv = gv
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, kind: Any, error: BaseException | None, traceback: Any) -> None:
-        if isinstance(error, CodegenError):
-            raise CodegenError(f"{self.gv.name_hint}: {error}") from error.__cause__
-        if error is not None:
-            add_note(error, f"in function {self.gv.name_hint}")
+    try:
+        yield
+    except CodegenError as error:
+        raise CodegenError(f"{gv.name_hint}: {error}") from error.__cause__
+    except BaseException as error:
+        add_note(error, f"in function {gv.name_hint}")
+        raise
 
 
 def _nodes(gv: GlobalVar, fn: Any) -> list[Any]:
@@ -327,19 +305,11 @@ def _callees_first(
     return list(order)
 
 
-def _symbol(name: str, taken: dict[str, int]) -> str:
-    stem = mangle(name)[:400]
-    taken[stem] = taken.get(stem, -1) + 1
-    return f"relaxvm_inner_{stem}" + (f".{taken[stem]}" if taken[stem] else "")
-
-
 def _define(generator: Generator, function: Definition, exported: bool) -> None:
     """Append an inner kernel."""
     linkage = "hidden" if exported else "internal"
     signature = function.signature
-    text = Function(
-        generator, function.symbol, "i32", "noinline nounwind", linkage, MAX_INSTRUCTIONS
-    )
+    text = Function(generator, function.symbol, "i32", "noinline nounwind", linkage)
     g = KernelEmitter(generator, text, function.fn, STACK_BYTES)
     g.symbol = function.symbol
     for i, param in enumerate(signature.params):
@@ -376,11 +346,9 @@ def _define(generator: Generator, function: Definition, exported: bool) -> None:
 def _dereferenceable(param: Parameter) -> str:
     """That the memory of a constant shape is really there."""
     assert param.buffer is not None
-    size = param.dtype.itemsize
-    for e in param.buffer.shape:
-        if not isinstance(e, IntImm) or param.buffer.strides:
-            return ""
-        size *= e.value
+    size = constant_size(param.buffer.shape, param.dtype.itemsize)
+    if size is None or param.buffer.strides:
+        return ""
     return f" dereferenceable({size})" if 0 < size < 1 << 62 else ""
 
 
@@ -395,7 +363,7 @@ def _wrap(generator: Generator, function: Definition) -> KernelInfo:
     inner = generator.transitive_failures(function)
     # Checks, once per call: to optimise them takes LLVM longer than many a kernel, and saves 5 ns.
     wrappers = generator.wrappers
-    text = Function(wrappers, symbol, "i32", "noinline nounwind optnone", budget=MAX_INSTRUCTIONS)
+    text = Function(wrappers, symbol, "i32", "noinline nounwind optnone")
     text.param("args", "ptr")
     wrappers.declare(function.symbol, "hidden i32", function.kinds, "nounwind")
     failures: list[Failure] = emit_wrapper(

@@ -52,41 +52,6 @@ def _piece(g: ExprEmitter, value: Value, count: int, places: range) -> Value:
 # -- instructions ----------------------------------------------------------------------------------
 
 
-def _instruction(g: ExprEmitter, lanes: int, a: DataType, b: DataType) -> tuple[int, _Step] | None:
-    """(sums that one instruction computes, how it is written), or None."""
-    units = g.module.dot_units()
-    group = a.lanes // lanes
-    kinds = (a.element, b.element)
-    for bits in (512, 256, 128):
-        count = bits // 32
-        whole = lanes // count
-        if lanes % count or whole & (whole - 1):
-            continue
-        if group == 4 and f"vpdpbusd.{bits}" in units and sorted(map(str, kinds)) == _MIXED:
-            return count, _vpdpbusd if kinds[0] == "uint8" else _swapped(_vpdpbusd)
-        if group == 2 and f"dpbf16ps.{bits}" in units and kinds[0] == "bfloat16":
-            return count, _dpbf16ps
-        if group == 2 and f"pmaddwd.{bits}" in units and kinds == ("int16", "int16"):
-            return count, _pmaddwd
-    if lanes % 4 or (lanes // 4) & (lanes // 4 - 1):
-        return None
-    if group == 4 and kinds[0] == kinds[1] and str(kinds[0]) in ("int8", "uint8"):
-        name = "sdot" if kinds[0] == "int8" else "udot"
-        return (4, _arm(name)) if name in units else None
-    if group == 4 and "usdot" in units and sorted(map(str, kinds)) == _MIXED:
-        return 4, _arm("usdot") if kinds[0] == "uint8" else _swapped(_arm("usdot"))
-    if group == 2 and "bfdot" in units and kinds[0] == "bfloat16":
-        return 4, _bfdot
-    return None
-
-
-_MIXED = ["int8", "uint8"]
-
-
-def _swapped(step: _Step) -> _Step:
-    return lambda g, lanes, acc, a, b: step(g, lanes, acc, b, a)
-
-
 def _vpdpbusd(g: ExprEmitter, lanes: int, acc: Value, a: Value, b: Value) -> Value:
     # Operands of int32 lanes: the form that every version of LLVM reads.
     x, y = (g.text.cast("bitcast", v, acc.type) for v in (a, b))
@@ -117,6 +82,37 @@ def _pmaddwd(g: ExprEmitter, lanes: int, acc: Value, a: Value, b: Value) -> Valu
 def _arm(name: str) -> _Step:
     full = f"llvm.aarch64.neon.{name}.v4i32.v16i8"
     return lambda g, lanes, acc, a, b: g.text.extern(acc.type, full, acc, a, b)
+
+
+_X86, _ARM = (512, 256, 128), (128,)
+# (unit, widths in bits that it may have, kinds of a and b or of b and a, how it is written)
+_INSTRUCTIONS: tuple[tuple[str, tuple[int, ...], str, str, _Step], ...] = (
+    ("vpdpbusd.{}", _X86, "uint8", "int8", _vpdpbusd),
+    ("dpbf16ps.{}", _X86, "bfloat16", "bfloat16", _dpbf16ps),
+    ("pmaddwd.{}", _X86, "int16", "int16", _pmaddwd),
+    ("sdot", _ARM, "int8", "int8", _arm("sdot")),
+    ("udot", _ARM, "uint8", "uint8", _arm("udot")),
+    ("usdot", _ARM, "uint8", "int8", _arm("usdot")),
+    ("bfdot", _ARM, "bfloat16", "bfloat16", _bfdot),
+)
+
+
+def _instruction(g: ExprEmitter, lanes: int, a: DataType, b: DataType) -> tuple[int, _Step] | None:
+    """(sums that one instruction computes, how it is written), or None."""
+    units, kinds = g.module.dot_units(), (a.element, b.element)
+    if a.bits * a.lanes != 32 * lanes:
+        return None
+    for bits in _X86:
+        whole, rest = divmod(lanes, bits // 32)
+        if rest or whole & (whole - 1):
+            continue
+        for unit, widths, first, second, step in _INSTRUCTIONS:
+            if bits in widths and unit.format(bits) in units:
+                if kinds == (first, second):
+                    return bits // 32, step
+                if kinds == (second, first):
+                    return bits // 32, lambda g, n, acc, x, y, step=step: step(g, n, acc, y, x)
+    return None
 
 
 # -- plain arithmetic ------------------------------------------------------------------------------

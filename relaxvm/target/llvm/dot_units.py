@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 
-from .machine import Machine, host_machine, producer
+from .machine import Machine, producer
 from .probe import ARM, X86, assembly_of_probes
 
 # Instructions of `dot_units`, and the features of this computer that they need.
@@ -22,15 +22,22 @@ _FEATURES = (
     ("usdot", "+i8mm"),
     ("bfdot", "+bf16"),
 )
-
-
-def _is_this_computer(machine: Machine) -> bool:
-    here = host_machine()
-    return (machine.triple, machine.cpu, machine.features) == (
-        here.triple,
-        here.cpu,
-        here.features,
-    )
+# The same by what stands in the assembly of the probes.
+_ASSEMBLY = (
+    ("pmaddwd.128", X86, "paddd"),
+    ("pmaddwd.256", X86, "vpaddd.*[yz]mm"),
+    # 16-bit elements in 512 bits are an extension of their own (avx512bw).
+    ("pmaddwd.512", X86, "vpaddw.*zmm"),
+    ("vpdpbusd.128", X86, "vpdpbusd.*xmm"),
+    ("vpdpbusd.256", X86, "vpdpbusd.*ymm"),
+    ("vpdpbusd.512", X86, "vpdpbusd.*zmm"),
+    # With {vex} before it, it is of AVX-NE-CONVERT, which has no dot product.
+    ("dpbf16ps.512", X86, r"^(?!.*\{vex\})(?=.*zmm).*vcvtneps2bf16"),
+    ("dpbf16ps.128 dpbf16ps.256", X86, r"^(?!.*(\{vex\}|zmm)).*vcvtneps2bf16"),
+    ("udot sdot", ARM, r"\tudot\b"),
+    ("usdot", ARM, r"\tusdot\b"),
+    ("bfdot", ARM, r"\tbfcvtn"),
+)
 
 
 def _assembly(machine: Machine) -> str:
@@ -47,41 +54,16 @@ def dot_units(machine: Machine) -> frozenset[str]:
     "udot", "sdot", "usdot", "bfdot"    the same on Arm
     """
     architecture = machine.triple.split("-")[0]
-    if _is_this_computer(machine):
+    if machine.is_this_computer:
         has = frozenset(machine.features.split(","))
-        fits = [unit.split() for unit, wanted in _FEATURES if has.issuperset(wanted.split())]
-        return frozenset(unit for units in fits for unit in units)
-    if architecture in X86:
-        return _of_x86(_assembly(machine))
-    return _of_arm(_assembly(machine)) if architecture in ARM else frozenset()
-
-
-def _of_x86(asm: str) -> frozenset[str]:
-    units = {"pmaddwd.128"} if "paddd" in asm else set()
-    if re.search(r"vpaddd.*[yz]mm", asm):
-        units.add("pmaddwd.256")
-    if re.search(r"vpaddw.*zmm", asm):
-        # 16-bit elements in 512 bits are an extension of their own (avx512bw).
-        units.add("pmaddwd.512")
-    for bits, register in ((128, "xmm"), (256, "ymm"), (512, "zmm")):
-        if re.search(rf"vpdpbusd.*{register}", asm):
-            units.add(f"vpdpbusd.{bits}")
-    # With {vex} before it, it is of AVX-NE-CONVERT, which has no dot product.
-    for line in asm.splitlines():
-        if "vcvtneps2bf16" in line and "{vex}" not in line:
-            units |= {"dpbf16ps.512"} if "zmm" in line else {"dpbf16ps.128", "dpbf16ps.256"}
-    return frozenset(units)
-
-
-def _of_arm(asm: str) -> frozenset[str]:
-    units: set[str] = set()
-    if re.search(r"\tudot\b", asm):
-        units |= {"udot", "sdot"}
-    if re.search(r"\tusdot\b", asm):
-        units.add("usdot")
-    if re.search(r"\tbfcvtn", asm):
-        units.add("bfdot")
-    return frozenset(units)
+        fits = [units for units, wanted in _FEATURES if has.issuperset(wanted.split())]
+    elif architecture in X86 or architecture in ARM:
+        asm = _assembly(machine)
+        told = [row for row in _ASSEMBLY if architecture in row[1]]
+        fits = [units for units, _, wanted in told if re.search(wanted, asm, re.M)]
+    else:
+        fits = []
+    return frozenset(" ".join(fits).split())
 
 
 @functools.lru_cache(maxsize=64)
@@ -90,7 +72,7 @@ def vector_units(machine: Machine) -> tuple[int, bool] | None:
     architecture = machine.triple.split("-")[0]
     has = frozenset(machine.features.split(","))
     if architecture in X86:
-        if _is_this_computer(machine):
+        if machine.is_this_computer:
             wide = 512 if "+avx512f" in has else 256 if "+avx" in has else 128
             return wide, bool(has & {"+fma", "+fma4"})
         asm = _assembly(machine)

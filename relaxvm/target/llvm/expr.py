@@ -47,7 +47,7 @@ from ...ir import (
     Var,
     wrap_int,
 )
-from ...tir import BufferLoad
+from ...tir import BufferLoad, BufferStore
 from .access import Access, access_index, access_of, access_shape
 from .intrinsics import INTRINSIC_EMITTERS, OUTSIDE
 from .module import ModuleText
@@ -77,31 +77,18 @@ def is_cheap(root: PrimExpr, loads: bool = False) -> bool:
         if count > _CHEAP_NODES:
             return False
         kind = type(e)
-        if kind is Call:
-            if (
-                not isinstance(e.op, Intrinsic)
-                or e.op.name.removeprefix("tir.") not in _CHEAP_CALLS
-            ):
-                return False
-            stack.extend(e.args)
-        elif kind is Div or kind is Mod:
-            if e.dtype.is_int and not (isinstance(e.b, IntImm) and e.b.value > 0):
-                return False
-            stack += (e.a, e.b)
-        elif kind in _BINARY or kind is And or kind is Or:
-            stack += (e.a, e.b)
-        elif kind is Cast or kind is Broadcast:
-            stack.append(e.value)
-        elif kind is Not:
-            stack.append(e.a)
-        elif kind is Select:
-            stack += (e.condition, e.true_value, e.false_value)
-        elif kind is Ramp:
-            stack += (e.base, e.stride)
-        elif kind is BufferLoad and loads:
+        if kind is BufferLoad and loads:
             stack.append(access_index(e.indices))
-        elif kind not in (IntImm, FloatImm, Var, SizeVar):
+            continue
+        if kind is Call:
+            fits = isinstance(e.op, Intrinsic) and e.op.name.removeprefix("tir.") in _CHEAP_CALLS
+        elif (kind is Div or kind is Mod) and e.dtype.is_int:
+            fits = isinstance(e.b, IntImm) and e.b.value > 0
+        else:
+            fits = kind in _CHEAP
+        if not fits:
             return False
+        stack.extend(e.args if kind is Call else e._children_())
     return True
 
 
@@ -327,7 +314,7 @@ class ExprEmitter(Values):
         if is_cheap(yes) and is_cheap(no):
             a = yield yes
             b = yield no
-            return self.text.select(holds, a, b)
+            return text.select(holds, a, b)
         labels = text.label("then"), text.label("else"), text.label("end")
         text.branch(holds, labels[0], labels[1])
         ends = []
@@ -372,6 +359,10 @@ class ExprEmitter(Values):
         if index.dtype is _INT64:
             return value
         return self.cast(index.dtype, _INT64.with_lanes(index.dtype.lanes), value)
+
+    def wide_value(self, index: PrimExpr) -> Value:
+        """The value of an index as i64, emitted here."""
+        return self.widened(index, self.evaluate(index))
 
     def access(self, indices: tuple[PrimExpr, ...]) -> Access:
         """What an access by these indices is. What is to be evaluated for it is its `rest`, which
@@ -499,27 +490,15 @@ class ExprEmitter(Values):
         """A float16 or bfloat16 expression as its bits (i16), from what `_bits16_operand` chose to
         evaluate of it.
         """
-        lanes = node.dtype.lanes
-        shorts = vector_of("i16", lanes)
         if type(node) is BufferLoad:
-            value = self.load_stored(node, part)
-            storage_type(node.dtype.element, self.module.native_half)
-            return self.text.cast("bitcast", value, shorts)
-        source = self._bits16_operand(node)
-        if source is not node:
-            return self.text.cast("bitcast", part, shorts)
-        return self.to_bits16(node.dtype, part)
+            part = self.load_stored(node, part)
+        elif self._bits16_operand(node) is node:
+            return self.to_bits16(node.dtype, part)
+        return self.text.cast("bitcast", part, vector_of("i16", node.dtype.lanes))
 
-    def store(
-        self,
-        dtype: DataType,
-        handle: Var,
-        access: Access,
-        rest: Value,
-        stored: Value,
-        value_dtype: DataType,
-    ) -> None:
+    def store(self, stmt: BufferStore, access: Access, rest: Value, stored: Value) -> None:
         """A store of a register; `rest` is what was evaluated of its access."""
+        dtype, handle, value_dtype = stmt.buffer.dtype, stmt.buffer.data, stmt.value.dtype
         pointer = self.pointer(handle)
         kept = self.to_storage(value_dtype, stored)
         align, memory = dtype.element.itemsize, pointer if handle in self.apart else ""
@@ -560,6 +539,7 @@ def _run_or_constant(yes: Any, no: Any) -> BufferLoad | None:
 _BRANCHING = {Let, And, Or, Select, Call}
 _NUMBERS = (Var, SizeVar, IntImm)
 _BINARY = {Add, Sub, Mul, Div, Mod, Min, Max, EQ, NE, LT, LE, GT, GE}
+_CHEAP = _BINARY | {And, Or, Not, Select, Cast, Broadcast, Ramp, IntImm, FloatImm, Var, SizeVar}
 _RELATION = {EQ: "eq", NE: "ne", LT: "lt", LE: "le", GT: "gt", GE: "ge", Min: "lt", Max: "gt"}
 _ARITHMETIC = {Add: ("add", "fadd", "or"), Sub: ("sub", "fsub", "xor"), Mul: ("mul", "fmul", "and")}
 
@@ -571,13 +551,8 @@ def _variable(g: ExprEmitter, node: Var) -> Value:
     return register
 
 
-def _int_constant(g: ExprEmitter, node: IntImm) -> Value:
-    return constant(node.value, value_type(node.dtype))
-
-
 def _arithmetic(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
-    _of, dtype = value_type(node.dtype), node.dtype
-    for_int, for_float, for_bool = _ARITHMETIC[type(node)]
+    dtype, (for_int, for_float, for_bool) = node.dtype, _ARITHMETIC[type(node)]
     if dtype.is_float:
         return g.rounded(dtype, g.text.op(for_float, *parts))
     return g.text.op(for_bool if dtype.is_bool else for_int, *parts)
@@ -588,26 +563,6 @@ def _division(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
         opcode = "fdiv" if type(node) is Div else "frem"
         return g.rounded(node.dtype, g.text.op(opcode, *parts))
     return g.divide(node.dtype, parts[0], parts[1], type(node) is Mod)
-
-
-def _comparison(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
-    return g.compare(_RELATION[type(node)], node.a.dtype, *parts)
-
-
-def _extreme(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
-    return g.min_max(_RELATION[type(node)], node.dtype, *parts)
-
-
-def _logical(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
-    return g.text.op("and" if type(node) is And else "or", *parts)
-
-
-def _not(g: ExprEmitter, node: Not, parts: list[Value]) -> Value:
-    return g.text.not_(parts[0])
-
-
-def _select(g: ExprEmitter, node: Select, parts: list[Value]) -> Value:
-    return g.text.select(parts[0], parts[1], parts[2])
 
 
 def _cast(g: ExprEmitter, node: Cast, parts: list[Value]) -> Value:
@@ -632,11 +587,6 @@ def _ramp(g: ExprEmitter, node: Ramp, parts: list[Value]) -> Value:
     return g.text.op("add", g.text.splat(parts[0], lanes), scaled)
 
 
-def _broadcast(g: ExprEmitter, node: Broadcast, parts: list[Value]) -> Value:
-    vector_of(scalar_type(node.dtype), node.lanes)
-    return g.text.splat(parts[0], node.lanes)
-
-
 def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[Value]) -> Value:
     widths = {v.dtype.lanes for v in node.vectors}
     count = len(node.vectors)
@@ -655,10 +605,6 @@ def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[Value]) -> Value:
         part, lanes, i = places[index]
         picked.append(part if lanes == 1 else g.text.lane(part, i))
     return g.text.joined(picked)
-
-
-def _load(g: ExprEmitter, node: BufferLoad, parts: list[Value]) -> Value:
-    return g.load(node, parts[0])
 
 
 def _call(g: ExprEmitter, node: Call, parts: list[Value]) -> Value:
@@ -689,29 +635,30 @@ def _call(g: ExprEmitter, node: Call, parts: list[Value]) -> Value:
 _LEAVES: dict[type, Callable[[ExprEmitter, Any], Value]] = {
     Var: _variable,
     SizeVar: _variable,
-    IntImm: _int_constant,
+    IntImm: lambda g, node: constant(node.value, value_type(node.dtype)),
     FloatImm: lambda g, node: constant(node.value, value_type(node.dtype)),
     StringImm: lambda g, node: constant(None, "ptr"),
 }
 
 _EMITTERS: dict[type, Callable[[ExprEmitter, Any, list[Value]], Value]] = {
-    Add: _arithmetic,
-    Sub: _arithmetic,
-    Mul: _arithmetic,
-    Div: _division,
-    Mod: _division,
-    Min: _extreme,
-    Max: _extreme,
-    **dict.fromkeys((EQ, NE, LT, LE, GT, GE), _comparison),
-    And: _logical,
-    Or: _logical,
-    Not: _not,
-    Select: _select,
+    **dict.fromkeys((Add, Sub, Mul), _arithmetic),
+    **dict.fromkeys((Div, Mod), _division),
+    **dict.fromkeys(
+        (Min, Max), lambda g, node, parts: g.min_max(_RELATION[type(node)], node.dtype, *parts)
+    ),
+    **dict.fromkeys(
+        (EQ, NE, LT, LE, GT, GE),
+        lambda g, node, parts: g.compare(_RELATION[type(node)], node.a.dtype, *parts),
+    ),
+    And: lambda g, node, parts: g.text.op("and", *parts),
+    Or: lambda g, node, parts: g.text.op("or", *parts),
+    Not: lambda g, node, parts: g.text.not_(*parts),
+    Select: lambda g, node, parts: g.text.select(*parts),
     Cast: _cast,
     Ramp: _ramp,
-    Broadcast: _broadcast,
+    Broadcast: lambda g, node, parts: g.text.splat(parts[0], node.lanes),
     Shuffle: _shuffle,
-    BufferLoad: _load,
+    BufferLoad: lambda g, node, parts: g.load(node, *parts),
     Call: _call,
 }
 

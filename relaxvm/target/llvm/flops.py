@@ -7,13 +7,12 @@ a function does is noted on it before it gets its schedule.
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from ...arith import Analyzer
 from ...base import CodegenError, TIRError, VerifyError
 from ...ir import IntImm, IRModule, Max, PrimExpr, Var, post_order, walk
 from ...runtime.dims import Dim, dim_from_plain, dim_to_plain
-from ...tir import BlockRealize, For, PrimFunc, Stmt
+from ...tir import For, PrimFunc, Stmt, statements_below
 from ...tir.analysis import estimate_tir_flops
 from .signature import Signature, dim_of, signature_of
 
@@ -79,9 +78,9 @@ def _count(body: Stmt, signature: Signature) -> Dim | None:
 
 def _statement(root: Stmt, signature: Signature) -> PrimExpr | None:
     done: dict[int, PrimExpr | None] = {}
-    for s in post_order(root, _below):
+    for s in post_order(root, statements_below):
         assert isinstance(s, Stmt)
-        children = _below(s)
+        children = statements_below(s)
         if isinstance(s, For):
             extent = _extent(s, signature)
             inner = done[id(s.body)]
@@ -91,11 +90,6 @@ def _statement(root: Stmt, signature: Signature) -> PrimExpr | None:
         else:
             done[id(s)] = _straight(s)
     return done[id(root)]
-
-
-def _below(s: Any) -> list[Stmt]:
-    inner = (s.block.init, s.block.body) if isinstance(s, BlockRealize) else s._children_()
-    return [each for each in inner if isinstance(each, Stmt)]
 
 
 def _straight(s: Stmt) -> PrimExpr:

@@ -24,7 +24,12 @@ if TYPE_CHECKING:
 
 Emitter = Callable[["ExprEmitter", Call, list[Value]], Value]
 
-INTRINSIC_EMITTERS: dict[str, Emitter] = {}
+INTRINSIC_EMITTERS: dict[str, Emitter] = {
+    "likely": lambda g, call, args: args[0],
+    "ignore_loop_partition": lambda g, call, args: args[0],
+    "assume": lambda g, call, args: constant(True, "i1"),
+    "undef": lambda g, call, args: constant(0, value_type(call.dtype)),
+}
 
 # Intrinsics that reach outside of the function: refused in code from untrusted files.
 OUTSIDE = frozenset(
@@ -62,39 +67,41 @@ _FLOAT_ONLY = frozenset(
     "pow minnum maxnum copysign fma fmuladd".split()
 )
 
-_LLVM_UNARY = {
-    "exp": "llvm.exp",
-    "exp2": "llvm.exp2",
-    "log": "llvm.log",
-    "log2": "llvm.log2",
-    "log10": "llvm.log10",
-    "sqrt": "llvm.sqrt",
-    "sin": "llvm.sin",
-    "cos": "llvm.cos",
-}
+# What they are called there, where they are functions of floats that LLVM has too.
 _ROUNDING = {
-    "floor": "llvm.floor",
-    "ceil": "llvm.ceil",
-    "trunc": "llvm.trunc",
+    **{name: f"llvm.{name}" for name in ("floor", "ceil", "trunc", "nearbyint")},
     "round": "llvm.nearbyint",
-    "nearbyint": "llvm.nearbyint",
+}
+_OF_LLVM = {
+    **{name: f"llvm.{name}" for name in "exp exp2 log log2 log10 sqrt sin cos pow fma".split()},
+    "muladd": "llvm.fmuladd",
+    **_ROUNDING,
 }
 _LIBM_UNARY = "log1p expm1 tanh erf erfc tan asin acos atan sinh cosh asinh acosh atanh".split()
 _LIBM_BINARY = "atan2 hypot".split()
 
 
-def _emitter(*names: str) -> Callable[[Emitter], Emitter]:
+_FLOATS, _INTEGERS = ("float", "bfloat"), ("int", "uint", "bool")
+
+
+def _emitter(*names: str, of: tuple[str, ...] = ()) -> Callable[[Emitter], Emitter]:
+    """Registers what emits these. of: the kinds of dtypes they are for, where the call and all its
+    arguments have one dtype.
+    """
+
     def mark(f: Emitter) -> Emitter:
-        for name in names:
-            INTRINSIC_EMITTERS[name] = f
+        def checked(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
+            _is(call, of)
+            return f(g, call, args)
+
+        INTRINSIC_EMITTERS.update(dict.fromkeys(names, checked if of else f))
         return f
 
     return mark
 
 
-def _is(call: Call, *kinds: str) -> None:
-    """Raise CodegenError unless the call and all its arguments have one dtype, of one "
-    "of `kinds`."""
+def _is(call: Call, kinds: tuple[str, ...]) -> None:
+    """Raise CodegenError unless the call and all its arguments have one dtype, one of `kinds`."""
     for arg in call.args:
         if arg.dtype is not call.dtype:
             raise CodegenError(
@@ -116,48 +123,22 @@ def _lanes(g: ExprEmitter, value: Value, lanes: int) -> list[Value]:
     return [value] if lanes == 1 else [g.text.lane(value, i) for i in range(lanes)]
 
 
-@_emitter(*_LLVM_UNARY)
-def _llvm_unary(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat")
-    name = _LLVM_UNARY[_short(call)]
-    return g.rounded(call.dtype, g.text.intrinsic(name, args[0]))
+@_emitter(*_OF_LLVM)
+def _of_llvm(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
+    name = _short(call)
+    if name in _ROUNDING and (call.dtype.is_int or call.dtype.is_bool):
+        return args[0]
+    _is(call, _FLOATS)
+    return g.rounded(call.dtype, g.text.intrinsic(_OF_LLVM[name], *args))
 
 
-@_emitter("pow")
-def _pow(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat")
-    return g.rounded(call.dtype, g.text.intrinsic("llvm.pow", *args))
-
-
-@_emitter("fma")
-def _fma(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat")
-    return g.rounded(call.dtype, g.text.intrinsic("llvm.fma", *args))
-
-
-@_emitter("muladd")
-def _muladd(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat")
-    return g.rounded(call.dtype, g.text.intrinsic("llvm.fmuladd", *args))
-
-
-@_emitter("copysign")
+@_emitter("copysign", of=_FLOATS)
 def _copysign(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat")
     return g.text.intrinsic("llvm.copysign", *args)
 
 
-@_emitter(*_ROUNDING)
-def _round(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    if call.dtype.is_int or call.dtype.is_bool:
-        return args[0]
-    _is(call, "float", "bfloat")
-    return g.rounded(call.dtype, g.text.intrinsic(_ROUNDING[_short(call)], args[0]))
-
-
-@_emitter(*_LIBM_UNARY, *_LIBM_BINARY)
+@_emitter(*_LIBM_UNARY, *_LIBM_BINARY, of=_FLOATS)
 def _libm(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat")
     element = scalar_type(call.dtype)
     name = _short(call) + ("" if element == "double" else "f")
     lanes = call.dtype.lanes
@@ -167,9 +148,8 @@ def _libm(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return g.rounded(call.dtype, g.text.joined(values))
 
 
-@_emitter("fmod")
+@_emitter("fmod", of=_FLOATS)
 def _fmod(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat")
     return g.rounded(call.dtype, g.text.op("frem", *args))
 
 
@@ -186,10 +166,10 @@ def _ldexp(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
         scaled = _ldexp(g, wide_call, [g.cast(value.dtype, double, args[0]), args[1]])
         return g.cast(double, call.dtype, scaled)
     # Far beyond any exponent, and small enough for C's int.
-    wide = g.cast(exponent.dtype, DataType("int64").with_lanes(lanes), args[1])
+    kind = DataType("int64").with_lanes(lanes)
+    wide = g.cast(exponent.dtype, kind, args[1])
     if exponent.dtype.kind == "uint" and exponent.dtype.bits == 64:
         wide = g.text.select(g.text.op("icmp ugt", args[1], 4096), 4096, wide)
-    kind = DataType("int64").with_lanes(lanes)
     clamped = g.min_max("lt", kind, g.min_max("gt", kind, wide, -4096), 4096)
     small = g.cast(kind, DataType("int32").with_lanes(lanes), clamped)
     name = "ldexp" if element == "double" else "ldexpf"
@@ -198,9 +178,8 @@ def _ldexp(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return g.rounded(call.dtype, scaled)
 
 
-@_emitter("nextafter")
+@_emitter("nextafter", of=_FLOATS)
 def _nextafter(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat")
     dtype = call.dtype
     if dtype.bits != 16:
         return _libm(g, call, args)
@@ -217,9 +196,8 @@ def _nextafter(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return g.text.select(either_nan, g.text.op("fadd", x, y), result)
 
 
-@_emitter("fabs")
+@_emitter("fabs", of=_FLOATS + _INTEGERS)
 def _fabs(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "float", "bfloat", "int", "uint", "bool")
     if call.dtype.is_float:
         return g.text.intrinsic("llvm.fabs", args[0])
     if call.dtype.kind != "int":
@@ -228,27 +206,23 @@ def _fabs(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return g.text.select(g.text.op("icmp slt", args[0], 0), negated, args[0])
 
 
-@_emitter("bitwise_and", "bitwise_or", "bitwise_xor")
+@_emitter("bitwise_and", "bitwise_or", "bitwise_xor", of=_INTEGERS)
 def _bitwise(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "int", "uint", "bool")
     return g.text.op(_short(call).removeprefix("bitwise_"), *args)
 
 
-@_emitter("bitwise_not")
+@_emitter("bitwise_not", of=_INTEGERS)
 def _bitwise_not(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "int", "uint", "bool")
     return g.text.op("xor", args[0], True if call.dtype.is_bool else -1)
 
 
-@_emitter("shift_left", "shift_right")
+@_emitter("shift_left", "shift_right", of=_INTEGERS)
 def _shift(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "int", "uint", "bool")
     return g.shift(call.dtype, args[0], args[1], _short(call) == "shift_left")
 
 
-@_emitter("popcount")
+@_emitter("popcount", of=_INTEGERS)
 def _popcount(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "int", "uint", "bool")
     return args[0] if call.dtype.is_bool else g.text.intrinsic("llvm.ctpop", args[0])
 
 
@@ -267,9 +241,8 @@ def _clz(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return g.cast(unsigned, call.dtype, count)
 
 
-@_emitter("truncdiv", "truncmod")
+@_emitter("truncdiv", "truncmod", of=_INTEGERS)
 def _truncating(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    _is(call, "int", "uint", "bool")
     return g.divide(call.dtype, args[0], args[1], _short(call) == "truncmod")
 
 
@@ -319,16 +292,6 @@ def _dot_accumulate(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return emit_dot(g, (acc.dtype, a.dtype, b.dtype), args[0], x, y)
 
 
-@_emitter("likely", "ignore_loop_partition")
-def _likely(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return args[0]
-
-
-@_emitter("assume")
-def _assume(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return constant(True, "i1")
-
-
 @_emitter("bound_check")
 def _bound_check(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     index, limit = call.args[:2]
@@ -343,11 +306,6 @@ def _bound_check(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
         inside = g.text.extern("i1", f"llvm.vector.reduce.and.{suffix_of(inside.type)}", inside)
     g.leave_unless(inside, bound_failure(name[:200]))
     return args[0]
-
-
-@_emitter("undef")
-def _undef(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return constant(0, value_type(call.dtype))
 
 
 @_emitter("vectorlow", "vectorhigh")

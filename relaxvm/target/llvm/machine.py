@@ -104,6 +104,12 @@ class Machine:
             return "+f16c" in self.features.split(",")
         return architecture in ("aarch64", "arm64")
 
+    @property
+    def is_this_computer(self) -> bool:
+        """Whether it is, with its CPU and all its features."""
+        here = host_machine()
+        return (self.triple, self.cpu, self.features) == (here.triple, here.cpu, here.features)
+
     def check(self) -> None:
         """Raise CodegenError for a triple that this LLVM has no generator for, and for a CPU and
         features that it does not know.
@@ -114,8 +120,7 @@ class Machine:
             raise CodegenError(
                 f"no code generator for the triple {self.triple!r} in {producer()}: {error}"
             ) from None
-        here = host_machine()
-        if (self.triple, self.cpu, self.features) != (here.triple, here.cpu, here.features):
+        if not self.is_this_computer:
             # LLVM would end the process for what it does not like.
             assembly_of_probes(self.triple, self.cpu, self.features, producer())
 

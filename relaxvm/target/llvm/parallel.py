@@ -46,6 +46,7 @@ from ...tir import (
     LetStmt,
     Stmt,
     While,
+    statements_below,
 )
 from ...tir.transform import WRITTEN_OUT
 
@@ -53,8 +54,8 @@ if TYPE_CHECKING:
     from .stmt import KernelEmitter, Steps
 
 
+RET = Intrinsic.get("tir.ret")
 MAX_CAPTURED = 1000
-MAX_INSTRUCTIONS = 1_000_000
 
 _INT64 = DataType("int64")
 _MOST_WORK = 1 << 30
@@ -79,13 +80,10 @@ def is_shared_out(g: KernelEmitter, stmt: For, work: PrimExpr) -> bool:
             return False
         if isinstance(work, IntImm) and work.value * stmt.extent.value < 2 * GRAIN:
             return False
-    if len(g.env) + len(g.wide) > MAX_CAPTURED or _returns(stmt.body):
+    returns = any(n.op is RET for n in nodes_of(stmt.body, Call))
+    if len(g.env) + len(g.wide) > MAX_CAPTURED or returns:
         return False
     return not g.module.confined or _races_are_harmless(stmt.body)
-
-
-def _returns(body: Stmt) -> bool:
-    return any(isinstance(n.op, Intrinsic) and n.op.name == "tir.ret" for n in nodes_of(body, Call))
 
 
 def _races_are_harmless(body: Stmt) -> bool:
@@ -121,9 +119,9 @@ def iteration_work(body: Stmt, known: dict[Var, Value]) -> PrimExpr:
     """
     done: dict[int, int | PrimExpr] = {}
     symbolic = 0
-    for s in post_order(body, _statements_in):
+    for s in post_order(body, statements_below):
         assert isinstance(s, Stmt)
-        children = _statements_in(s)
+        children = statements_below(s)
         if not children:
             done[id(s)] = _leaf_work(s)
             continue
@@ -151,10 +149,6 @@ def _joined(how: Any, a: int | PrimExpr, b: int | PrimExpr) -> int | PrimExpr:
         return _bounded(a + b if how is Add else a * b)
     x, y = (_constant(n) if isinstance(n, int) else n for n in (a, b))
     return binary(how, x, y)
-
-
-def _statements_in(s: Any) -> list[Stmt]:
-    return [child for child in s._children_() if isinstance(child, Stmt)]
 
 
 def _constant(value: int) -> IntImm:
@@ -219,22 +213,21 @@ class _Captured:
 
 def share_out(g: KernelEmitter, stmt: For, first: Value, extent: Value, work: PrimExpr) -> Steps:
     """Emit `stmt` as a call of the pool. first, extent: i64 values"""
-    each = g.widened(work, g.evaluate(work))
+    each = g.wide_value(work)
     all_work = g.text.op("mul", each, extent)
     captured = _Captured()
     env = {v: captured.name(outside) for v, outside in g.env.items()}
     wide = {v: captured.name(outside) for v, outside in g.wide.items()}
     first = captured.name(first)
     name = f"{g.symbol}.loop{g.loops}"
-    text = Function(g.module, name, "i32", "noinline nounwind", "internal", MAX_INSTRUCTIONS)
+    text = Function(g.module, name, "i32", "noinline nounwind", "internal")
     begin, end = text.param("begin", "i64"), text.param("end", "i64")
     g.loops += 1
-    around = g.enter(text, env, wide)
-    with text.for_(end, begin, guard="", flags="nsw", hoists=True) as counter:
-        g.bind_counter(stmt, counter, first)
-        yield stmt.body
-    g.finish()
-    g.leave(around)
+    with g.inside(text, env, wide):
+        with text.for_(end, begin, guard="", flags="nsw", hoists=True) as counter:
+            g.bind_counter(stmt, counter, first)
+            yield stmt.body
+        g.finish()
     _emit_call(g, text, captured, extent, all_work)
 
 

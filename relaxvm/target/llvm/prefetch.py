@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from ...base import CodegenError
 from ...base.llvm import Value, constant
-from ...ir import IntImm, PrimExpr, Ramp, Var, walk
+from ...ir import IntImm, Ramp, Var, walk
 from ...tir import PREFETCH, PREFETCH_PANEL, BufferLoad, For
 from .access import access_index
 from .text import value_type
@@ -57,7 +57,7 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
             is_outside = handle in g.env and not g.is_local(handle)
             if is_outside and id(load) not in seen and loop.loop_var in set(walk(place)):
                 seen.add(id(load))
-                _ask(g, load, place, int(ahead), loop.extent.value)
+                _ask(g, load, g.wide_value(place), int(ahead), loop.extent.value, _FIRST_CACHE)
     for loop in inner:
         del g.env[loop.loop_var], g.wide[loop.loop_var]
     g.rebind()
@@ -80,7 +80,7 @@ def _ask_for_vectors(g: KernelEmitter, stmt: For, ahead: int) -> None:
         if panel is not None and _ask_for_share(g, runs, int(panel)):
             continue
         for run, load in runs.items():
-            _ask(g, load, run.base, ahead, run.lanes, closeness=_SECOND_CACHE)
+            _ask(g, load, g.wide_value(run.base), ahead, run.lanes, _SECOND_CACHE)
 
 
 def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -> bool:
@@ -102,28 +102,17 @@ def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -
     parts = min(passes.bit_length() - 1, _MOST_PARTS)
     if parts < 1:
         return False
-    place = g.widened(run.base, g.evaluate(run.base))
+    place = g.wide_value(run.base)
     within = g.text.op("urem", place, panel)
     start = g.text.op("sub", place, within)
     skipped = g.text.op("mul", number, panel >> parts)
     part = g.text.op("add", skipped, g.text.op("lshr", within, parts))
     count = max(1, sum(r.lanes for r in runs) >> parts)
-    _ask_at(g, load, g.text.op("add", start, part), panel, count, _SECOND_CACHE)
+    _ask(g, load, g.text.op("add", start, part), panel, count, _SECOND_CACHE)
     return True
 
 
 def _ask(
-    g: KernelEmitter,
-    load: BufferLoad,
-    place: PrimExpr,
-    ahead: int,
-    count: int,
-    closeness: int = _FIRST_CACHE,
-) -> None:
-    _ask_at(g, load, g.widened(place, g.evaluate(place)), ahead, count, closeness)
-
-
-def _ask_at(
     g: KernelEmitter, load: BufferLoad, index: Value, ahead: int, count: int, closeness: int
 ) -> None:
     """Ask for `count` elements, so many ahead of the i64 value `index`."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arith import Analyzer
+from ...arith import Analyzer, stride
 from ...base import (
     UNKNOWN,
     CodegenError,
@@ -29,7 +29,6 @@ from ...ir import (
     Cast,
     FloatImm,
     IntImm,
-    Intrinsic,
     Mul,
     PrimExpr,
     Select,
@@ -65,15 +64,14 @@ from ...tir.transform import SCALAR_WORK, WRITTEN_OUT
 from .expr import IF_THEN_ELSE, ExprEmitter
 from .machine import SUMS_IN_MEMORY
 from .module import NO_UNROLLING, NO_VECTORS, ModuleText
-from .parallel import is_shared_out, iteration_work, share_out
+from .parallel import RET, is_shared_out, iteration_work, share_out
 from .prefetch import ask_ahead
-from .streams import coefficients, fence, is_streamed, past_caches
-from .text import value_type
+from .streams import fence, is_streamed, past_caches
+from .text import constant_size, value_type
 
 Steps = Iterator[Stmt]
-_Around = tuple[
-    Function, dict[Var, Value], dict[Var, Value], list[tuple[Operand, str]], list[Value], int
-]
+Memory = tuple[tuple[PrimExpr, ...], DataType]
+"""What is known of the memory behind a handle: its shape and dtype."""
 
 STACK_BYTES = 16384
 # Beside these, for a buffer that is to be registers: all that 32 of 64 bytes hold, twice.
@@ -123,7 +121,7 @@ def _may_be_zero(value: PrimExpr) -> bool:
 class KernelEmitter(ExprEmitter):
     """Emits the body of one loop function.
 
-    memory   the shape and dtype of the memory behind handles, where they are known
+    memory   that behind handles, where it is known
     ret      where the result of `T.ret` is stored, with its dtype; None if the function returns
              nothing
     pointers what is known about pointers from outside of a statement, as parameter attributes
@@ -135,7 +133,7 @@ class KernelEmitter(ExprEmitter):
     def __init__(self, module: ModuleText, text: Function, fn: PrimFunc, stack_bytes: int) -> None:
         super().__init__(module, text)
         self.ret: tuple[Value, DataType] | None = None
-        self.memory: dict[Var, tuple[tuple[PrimExpr, ...], DataType]] = {}
+        self.memory: dict[Var, Memory] = {}
         self.exits: list[tuple[Operand, str]] = []
         self.used_failures: set[int] = set()
         self.pointers: dict[str, str] = {}
@@ -145,6 +143,7 @@ class KernelEmitter(ExprEmitter):
         self.uses_threads = False
         self.unfenced: list[Function] = []
         self._scalar_loops: set[Var] = set()
+        self._looked_at: set[int] = set()
         self._long_loops = 0  # how many were emitted
         self._slots: list[Value] = []
         self._on_stack: list[tuple[str, Value]] = []
@@ -194,16 +193,16 @@ class KernelEmitter(ExprEmitter):
         """Whether memory was allocated in this function."""
         return self.pointers.get(self.env.get(handle, "")) == _LOCAL
 
-    def enter(self, text: Function, env: dict[Var, Value], wide: dict[Var, Value]) -> _Around:
-        """Go on in another function, which has these variables. `leave` comes back."""
+    @contextlib.contextmanager
+    def inside(
+        self, text: Function, env: dict[Var, Value], wide: dict[Var, Value]
+    ) -> Iterator[None]:
+        """What is emitted meanwhile goes to another function, which has these variables."""
         around = (self.text, self.env, self.wide, self.exits, self._slots, self._stack_left)
         self.text, self.env, self.wide, self.exits, self._slots = text, env, wide, [], []
         self._stack_left, self.threads = self._stack_bytes, constant(1, "i64")
         self.forget()
-        return around
-
-    def leave(self, around: _Around) -> None:
-        """Return to the function that `enter` left."""
+        yield
         self.text, self.env, self.wide, self.exits, self._slots, self._stack_left = around
         self.threads = THREADS
         self.forget()
@@ -224,12 +223,6 @@ class KernelEmitter(ExprEmitter):
             if steps is not None:
                 stack.append(steps)
 
-    def need_failure(self, message: str) -> int:
-        """The number of a failure this function may leave with."""
-        number = self.module.failure(message)
-        self.used_failures.add(number)
-        return number
-
     def fail_unless(self, condition: Value, code: Operand) -> None:
         """Leave with `code` unless `condition` (i1) holds."""
         text = self.text
@@ -241,20 +234,21 @@ class KernelEmitter(ExprEmitter):
         text.start(fine)
 
     def leave_unless(self, condition: Value, message: str) -> None:
-        self.fail_unless(condition, self.need_failure(message))
+        number = self.module.failure(message)
+        self.used_failures.add(number)
+        self.fail_unless(condition, number)
 
     # -- statements --------------------------------------------------------------------------------
-
-    def sequence(self, stmt: SeqStmt) -> Steps:
-        return iter(stmt.seq)
 
     def store_element(self, stmt: BufferStore) -> None:
         if stmt.buffer.data in self._read_only:
             raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
         access = self.access(stmt.indices)
-        if stmt.value.dtype.bits == 64:
-            steps = coefficients(access.first).items()
-            self._scalar_loops |= {var for var, step in steps if abs(step) == _NO_INTERLEAVING}
+        if stmt.value.dtype.bits == 64 and id(stmt) not in self._looked_at:
+            self._looked_at.add(id(stmt))
+            for var in nodes_of(access.first, Var):
+                if stride(access.first, var) in (_NO_INTERLEAVING, -_NO_INTERLEAVING):
+                    self._scalar_loops.add(var)
         rest = self.evaluate(access.rest)
         value = self._reduction_step(stmt) if self._reassociates else None
         if value is None:
@@ -263,7 +257,7 @@ class KernelEmitter(ExprEmitter):
             place, lanes = (self.text.name, self.pointer(stmt.buffer.data)), stmt.value.dtype.lanes
             at_once = lanes if access.shape == "run" else 1
             self.zeroed[place] = min(at_once, self.zeroed.get(place, at_once))
-        self.store(stmt.buffer.dtype, stmt.buffer.data, access, rest, value, stmt.value.dtype)
+        self.store(stmt, access, rest, value)
 
     def _reduction_step(self, stmt: BufferStore) -> Value | None:
         """The value of ``X[i] = X[i] + e`` or ``X[i] * e``, whose order does not matter: LLVM may
@@ -281,22 +275,16 @@ class KernelEmitter(ExprEmitter):
         value_type(dtype)
         # Vectors are partial results already: their order is the schedule's.
         flags = "contract" if dtype.lanes > 1 else "reassoc contract"
-        if type(value) is Mul:
-            return self.text.op(f"fmul {flags}", self.evaluate(old), self.evaluate(step))
-        if isinstance(step, Mul):
+        if isinstance(value, Add) and isinstance(step, Mul):
             factors = (self.evaluate(step.a), self.evaluate(step.b))
-            return self.text.op(
-                f"fadd {flags}", self.evaluate(old), self.text.op("fmul contract", *factors)
-            )
-        return self.text.op(f"fadd {flags}", self.evaluate(old), self.evaluate(step))
+            parts = self.evaluate(old), self.text.op("fmul contract", *factors)
+        else:
+            parts = self.evaluate(old), self.evaluate(step)
+        return self.text.op(f"{'fmul' if type(value) is Mul else 'fadd'} {flags}", *parts)
 
     def evaluate_call(self, stmt: Evaluate) -> None:
         value = stmt.value
-        if (
-            isinstance(value, Call)
-            and isinstance(value.op, Intrinsic)
-            and value.op.name == "tir.ret"
-        ):
+        if isinstance(value, Call) and value.op is RET:
             self._return(value.args[0])
         elif not isinstance(value, (IntImm, StringImm)):
             self.evaluate(value)
@@ -360,7 +348,7 @@ class KernelEmitter(ExprEmitter):
         with self._bound(stmt.loop_var):
             first = self.evaluate(stmt.min)
             first_wide = self.widened(stmt.min, first)
-            extent = self.widened(stmt.extent, self.evaluate(stmt.extent))
+            extent = self.wide_value(stmt.extent)
             if isinstance(stmt.extent, IntImm) and stmt.extent.value <= 0:
                 return
             self.extents[stmt.loop_var] = stmt.extent
@@ -449,7 +437,7 @@ class KernelEmitter(ExprEmitter):
 
     def check(self, stmt: AssertStmt) -> Steps:
         message = stmt.message.value if isinstance(stmt.message, StringImm) else "assertion"
-        self.fail_unless(self._condition(stmt.condition), self.need_failure(message[:4096]))
+        self.leave_unless(self._condition(stmt.condition), message[:4096])
         yield stmt.body
 
     def under_attribute(self, stmt: AttrStmt) -> Steps:
@@ -460,20 +448,13 @@ class KernelEmitter(ExprEmitter):
         else:
             yield stmt.body
 
-    def declare(self, stmt: DeclBuffer) -> Steps:
-        yield stmt.body
-
     def allocate(self, stmt: Allocate) -> Steps:
-        count, known = stmt.dtype.lanes, True
-        for extent in stmt.extents:
-            known = known and isinstance(extent, IntImm)
-            count *= max(extent.value, 0) if isinstance(extent, IntImm) else 1
-        size = count * stmt.dtype.element.itemsize
+        size = constant_size(stmt.extents, stmt.dtype.lanes * stmt.dtype.element.itemsize)
         self.memory[stmt.buffer_var] = (stmt.extents, stmt.dtype)
         self.apart.add(stmt.buffer_var)
         with self._bound(stmt.buffer_var):
-            is_tile = stmt.buffer_var.storage_scope == "local" and size <= _TILE_BYTES
-            if known and (is_tile or size <= self._stack_left):
+            is_tile = stmt.buffer_var.storage_scope == "local" and (size or 0) <= _TILE_BYTES
+            if size is not None and (is_tile or size <= self._stack_left):
                 size = -(-max(size, 1) // _ALIGN) * _ALIGN
                 self._stack_left -= 0 if is_tile else size
                 memory = self.env[stmt.buffer_var] = self.text.alloca("i8", _ALIGN, size)
@@ -481,9 +462,9 @@ class KernelEmitter(ExprEmitter):
                 self.pointers[memory] = _LOCAL
                 yield stmt.body
                 return
-            if known and size >= 1 << 62:
+            if size is not None and size >= 1 << 62:
                 raise CodegenError(f"a local buffer of {size} bytes")
-            pointer, slot = self._malloc(size if known else self._dynamic_size(stmt))
+            pointer, slot = self._malloc(self._dynamic_size(stmt) if size is None else size)
             self.env[stmt.buffer_var] = pointer
             self.pointers[pointer] = _LOCAL
             yield stmt.body
@@ -495,7 +476,7 @@ class KernelEmitter(ExprEmitter):
         size = constant(stmt.dtype.element.itemsize * stmt.dtype.lanes, "i64")
         fits = []
         for extent in stmt.extents:
-            wide = self.widened(extent, self.evaluate(extent))
+            wide = self.wide_value(extent)
             wide = self.min_max("gt", _INT64, wide, 0)
             pair = self.text.extern("{ i64, i1 }", "llvm.umul.with.overflow.i64", size, wide)
             size = self.text.field(pair, 0)
@@ -504,7 +485,7 @@ class KernelEmitter(ExprEmitter):
         overflows = fits[0]
         for each in fits[1:]:
             overflows = self.text.op("or", overflows, each)
-        self.fail_unless(self.text.not_(overflows), self.need_failure(_OUT_OF_MEMORY))
+        self.leave_unless(self.text.not_(overflows), _OUT_OF_MEMORY)
         return size
 
     def _malloc(self, size: int | Value) -> tuple[Value, Value]:
@@ -516,7 +497,7 @@ class KernelEmitter(ExprEmitter):
         padded = size + _ALIGN if isinstance(size, int) else self.text.op("add", size, _ALIGN)
         raw = self.text.call("malloc", padded, flags="noalias")
         self.text.store(raw, slot)
-        self.fail_unless(self.text.op("icmp ne", raw, None), self.need_failure(_OUT_OF_MEMORY))
+        self.leave_unless(self.text.op("icmp ne", raw, None), _OUT_OF_MEMORY)
         address = self.text.cast("ptrtoint", raw, "i64")
         up = self.text.op("sub", 0, address)
         skip = self.text.op("and", up, _ALIGN - 1)
@@ -543,7 +524,7 @@ class KernelEmitter(ExprEmitter):
 
 
 _HANDLERS: dict[type, Callable[[KernelEmitter, Any], Steps | None]] = {
-    SeqStmt: KernelEmitter.sequence,
+    SeqStmt: lambda g, stmt: iter(stmt.seq),
     BufferStore: KernelEmitter.store_element,
     Evaluate: KernelEmitter.evaluate_call,
     IfThenElse: KernelEmitter.condition,
@@ -552,7 +533,7 @@ _HANDLERS: dict[type, Callable[[KernelEmitter, Any], Steps | None]] = {
     LetStmt: KernelEmitter.bind,
     AssertStmt: KernelEmitter.check,
     AttrStmt: KernelEmitter.under_attribute,
-    DeclBuffer: KernelEmitter.declare,
+    DeclBuffer: lambda g, stmt: iter((stmt.body,)),
     Allocate: KernelEmitter.allocate,
     AllocateConst: KernelEmitter.allocate_const,
 }

@@ -16,7 +16,7 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from ...ir import Add, Cast, IntImm, Mul, PrimExpr, Sub, Var, post_order, walk
+from ...ir import Add, IntImm, Mul, PrimExpr, Sub, Var, post_order, walk
 from ...tir import NONTEMPORAL, BufferStore, For, ForKind
 
 if TYPE_CHECKING:
@@ -93,31 +93,3 @@ def multiple_of(e: PrimExpr) -> int:
         else:
             divisors[id(n)] = abs(n.value) if isinstance(n, IntImm) else 1
     return divisors[id(e)]
-
-
-_MOST_TERMS = 64
-
-
-def coefficients(e: PrimExpr) -> dict[Var, int]:
-    """By which constant each variable is multiplied in a sum; those in other terms are left out,
-    and all in a long sum.
-    """
-    factors: dict[Var, int] = {}
-    terms = [(e, 1)]
-    for _ in range(_MOST_TERMS):
-        if not terms:
-            return factors
-        term, factor = terms.pop()
-        if isinstance(term, Var):
-            factors[term] = factors.get(term, 0) + factor
-        elif isinstance(term, Cast):
-            terms.append((term.value, factor))
-        elif isinstance(term, (Add, Sub)):
-            terms.append((term.a, factor))
-            terms.append((term.b, factor if isinstance(term, Add) else -factor))
-        elif isinstance(term, Mul):
-            for a, b in ((term.a, term.b), (term.b, term.a)):
-                if isinstance(b, IntImm):
-                    terms.append((a, factor * b.value))
-                    break
-    return {}

@@ -7,6 +7,7 @@ import re
 
 from ...base import CodegenError, DataType
 from ...base.llvm import Function, vector_of
+from ...ir import IntImm, PrimExpr
 
 # A value of a float type of 4, 8 or 16 bits lives in a register as the float32 that it is exactly.
 _VALUE = {"bool": "i1", "handle": "ptr", "bfloat": "float"}
@@ -42,6 +43,16 @@ def storage_type(dtype: DataType, native_half: bool) -> str:
     if dtype.kind == "float" and dtype.bits == 16:
         return "half" if native_half else "i16"
     return scalar_type(dtype)
+
+
+def constant_size(extents: tuple[PrimExpr, ...], itemsize: int) -> int | None:
+    """The bytes of so many elements; None where only the run knows."""
+    size = itemsize
+    for extent in extents:
+        if not isinstance(extent, IntImm):
+            return None
+        size *= max(extent.value, 0)
+    return size
 
 
 def quote_bytes(data: bytes) -> str:

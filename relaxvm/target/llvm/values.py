@@ -11,7 +11,7 @@ from ...base.llvm import Function, Operand, Value, constant, suffix_of, vector_o
 from ...ir import wrap_int
 from .machine import has_maximum
 from .module import ModuleText
-from .text import scalar_type, storage_type, value_type
+from .text import storage_type, value_type
 
 _FLOAT_PREDICATE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
@@ -31,7 +31,6 @@ class Values:
 
     def compare(self, relation: str, dtype: DataType, a: Value, b: Operand) -> Value:
         """`relation` is eq, ne, lt, le, gt or ge."""
-        value_type(dtype)
         if dtype.is_float:
             return self.text.op(f"fcmp {_FLOAT_PREDICATE[relation]}", a, b)
         if relation in ("eq", "ne"):
@@ -40,7 +39,6 @@ class Values:
 
     def min_max(self, relation: str, dtype: DataType, a: Value, b: Operand) -> Value:
         """The lesser (`relation` lt) or greater (gt); NaN if either is NaN."""
-        value_type(dtype)
         if dtype.is_float and has_maximum():
             # One use of each operand. Comparing and choosing takes three, and some of LLVM's
             # passes follow all paths through a chain: 3 ** n for n values.
@@ -56,9 +54,8 @@ class Values:
 
     def divide(self, dtype: DataType, a: Value, b: Value, remainder: bool) -> Value:
         """C's quotient or remainder; 0 where b is 0, and the least integer divided by -1 wraps."""
-        _of, lanes = value_type(dtype), dtype.lanes
         if dtype.is_bool:
-            return self.const(0, "i1", lanes) if remainder else self.text.op("and", a, b)
+            return self.const(0, "i1", dtype.lanes) if remainder else self.text.op("and", a, b)
         signed = dtype.kind == "int"
         opcode = ("s" if signed else "u") + ("rem" if remainder else "div")
         known = _integer(b)
@@ -69,7 +66,6 @@ class Values:
         if signed:
             is_least = self.text.op("icmp eq", a, int(dtype.min_value))
             is_minus_one = self.text.op("icmp eq", b, -1)
-            vector_of("i1", lanes)
             unsafe = self.text.op("or", is_zero, self.text.op("and", is_least, is_minus_one))
         # Dividing by 1 instead gives what wrapping would: the least integer itself, and no
         # remainder.
@@ -78,7 +74,6 @@ class Values:
 
     def shift(self, dtype: DataType, a: Value, b: Value, left: bool) -> Value:
         """A shift by an amount taken as unsigned; too far gives 0, or the sign to the right."""
-        _of, _lanes, _element = value_type(dtype), dtype.lanes, scalar_type(dtype)
         if dtype.is_bool:
             return self.text.op("and", a, self.text.not_(b))
         known = _integer(b)
@@ -189,7 +184,6 @@ class Values:
             code = self.text.select(is_tiny, tiny, code)
             wrong = self.text.op("icmp sle", bits, 0)
             too_large = self.text.op("icmp ugt", code, 254)
-            vector_of("i1", lanes)
             wrong = self.text.op("or", self.text.op("or", wrong, is_nan), too_large)
             code = self.text.select(wrong, 255, code)
             return self.text.cast("trunc", code, chars)
@@ -281,15 +275,13 @@ class Values:
     def to_storage(self, dtype: DataType, value: Value) -> Value:
         """A register as memory holds it."""
         kept = vector_of(storage_type(dtype, self.module.native_half), dtype.lanes)
-        if dtype.kind == "bool":
-            return self.text.cast("zext", value, kept)
         if dtype.is_float and dtype.bits == 16:
             if kept.endswith(("half", "half>")):
                 return self.text.cast("fptrunc", value, kept)
             return self.to_bits16(dtype, value)
         if dtype.is_small_float:
             return self.to_bits8(dtype, value)
-        if dtype.is_byte:
+        if dtype.is_bool or dtype.is_byte:
             return self.text.cast("zext", value, kept)
         return value
 
@@ -314,7 +306,7 @@ class Values:
         """`value` converted by the rules at the top of `ir/expr.py`."""
         if source is to:
             return value
-        _of, result, lanes = value_type(source), value_type(to), to.lanes
+        result, lanes = value_type(to), to.lanes
         if to.is_bool:
             if source.is_float:
                 return self.text.op("fcmp une", value, 0.0)
@@ -333,7 +325,7 @@ class Values:
         return self.text.cast(opcode, value, result)
 
     def _from_float(self, source: DataType, to: DataType, value: Value) -> Value:
-        _of, result, lanes = value_type(source), value_type(to), to.lanes
+        result, lanes = value_type(to), to.lanes
         if to.is_int:
             if self._saturates_by_hand(to):
                 return self._saturated(source, to, value)
@@ -358,8 +350,7 @@ class Values:
         """A float without its fraction as an integer of at most 32 bits, the nearest one there is;
         0 for NaN.
         """
-        lanes, _of = to.lanes, value_type(source)
-        ints = vector_of("i32", lanes)
+        ints = vector_of("i32", to.lanes)
         low, high = float(to.min_value), float(to.max_value)
         if source.bits <= 32 and to.bits == 32:
             high = 2.0**31 - 2.0**7  # the last float32 below the limit
@@ -374,7 +365,7 @@ class Values:
         return self.text.cast("trunc", rounded, value_type(to))
 
     def _int_to_float(self, source: DataType, to: DataType, value: Value) -> Value:
-        _of, lanes = value_type(source), to.lanes
+        lanes = to.lanes
         opcode = "sitofp" if source.kind == "int" else "uitofp"
         if to.bits > 16:
             return self.text.cast(opcode, value, value_type(to))
@@ -389,8 +380,6 @@ class Values:
         """A 64-bit integer of more than 53 bits with its low 12 bits squeezed into one: then a
         double holds it.
         """
-        _of, _lanes = value_type(source), source.lanes
-
         low = self.text.op("and", value, 0xFFF)
         some = self.text.op("icmp ne", low, 0)
         sticky = self.text.select(some, constant(0x800, value.type), 0)

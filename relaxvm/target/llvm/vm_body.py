@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ...base import DataType, llvm
 from ...runtime import (
     INTERPRETER,
     Builtins,
-    FrameLayout,
     NDArray,
     ResolvedFunction,
     ShapeTuple,
@@ -29,7 +28,7 @@ from ...runtime.frame import escapes
 from ...runtime.ops import Op, OpKind
 from .vm_emit import CTX, DEPTH, MAX_INSTRUCTIONS, SCRATCH, SLOTS, SPILL
 from .vm_exits import Exits, Leaves, Untranslatable
-from .vm_flow import after, flow_of
+from .vm_flow import after
 from .vm_values import (
     Boolean,
     Heap,
@@ -37,6 +36,7 @@ from .vm_values import (
     Memory,
     Nothing,
     Obj,
+    Place,
     Real,
     Shape,
     Size,
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
 MAX_SLOTS = 4096
 """Objects that a function may hold: they lie on the C stack."""
+_V = TypeVar("_V", bound=Value)
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
@@ -57,16 +58,6 @@ class Body(Exits):
     """Emits one function. `unit` is the program around it."""
 
     def __init__(self, unit: Unit, index: int, function: ResolvedFunction) -> None:
-        self.program = function.program
-        self.info = function.info
-        self.ops = function.ops
-        self.template = function.template
-        self.registers = function.info.register_file_size
-        self.plan = function.plan
-        self.instructions = function.program.instructions(function.info)
-        flow = flow_of(self.ops, self.info.num_inputs, self.registers)
-        if flow is None:
-            raise Untranslatable("its control flow is too tangled")
         text = llvm.Function(
             unit.generator,
             unit.body_symbol(index),
@@ -76,10 +67,15 @@ class Body(Exits):
         )
         for name, kind in (("ctx", "ptr"), ("depth", "i64"), ("base", "i64"), ("out", "ptr")):
             text.param(name, kind)
-        for i in range(self.info.num_inputs):
+        for i in range(function.info.num_inputs):
             text.param(f"p{i}", "ptr")
-        super().__init__(unit, text, index, flow, FrameLayout(self.plan), len(self.ops))
-        self.single_block = len(flow.blocks) == 1
+        super().__init__(unit, text, index, function)
+        self.program = function.program
+        self.info = function.info
+        self.template = function.template
+        self.plan = function.plan
+        self.instructions = function.program.instructions(function.info)
+        self.single_block = len(self.flow.blocks) == 1
         _, self.shown, _ = escapes(self.ops, self.info.num_inputs)
         self.fresh = True
         self.calls_out = any(
@@ -251,7 +247,7 @@ class Body(Exits):
             if self._slots:
                 text.call("relaxvm_vm_release", CTX, SLOTS, self._slots)
             if self.layout.needed:
-                watch = self.offset(self.frame, 8 * self.layout.watch)
+                watch = self.text.at(self.frame, 8 * self.layout.watch)
                 free = self.context_place(f"free:{self.index}")
                 count = self.layout.watched
                 text.call("relaxvm_vm_give", CTX, free, self.index, self.frame, watch, count)
@@ -276,11 +272,18 @@ class Body(Exits):
             value = self.env[register] = Obj(self.load_canonical(register))
         return value
 
-    def refine(self, place: int, value: Value) -> Value:
-        """Note what a check has shown about a register."""
+    def known_as(self, k: int, kind: type[_V], reason: str) -> _V:
+        """Argument `k`, of which this is known. Leaves, for `reason`, where it is not."""
+        value = self.operand(k)
+        if not isinstance(value, kind):
+            self.leave(reason)
+        return value
+
+    def refine(self, k: int, value: Value) -> None:
+        """Note what a check has shown about argument `k` of the instruction."""
+        place = self.ops[self.pc].args[k]
         if place < self.registers:
             self.env[place] = value
-        return value
 
     def operand(self, k: int) -> Value:
         """Argument `k` of the instruction."""
@@ -294,24 +297,25 @@ class Body(Exits):
         kind = type(constant)
         if constant is None:
             return Nothing(self.in_context("obj:None"))
+        box = self.in_context(f"arg:{name}")
         if kind is int and constant in _INT64:
-            return Integer(self.in_context(f"arg:{name}"), constant)
+            return Integer(box, constant)
         if kind is bool:
-            return Boolean(self.in_context(f"arg:{name}"), llvm.constant(constant, "i1"))
+            return Boolean(box, llvm.constant(constant, "i1"))
         if kind is float:
-            return Real(self.in_context(f"arg:{name}"), llvm.constant(constant, "double"))
+            return Real(box, llvm.constant(constant, "double"))
         if kind is ShapeTuple and all(extent in _INT64 for extent in constant):
-            return Shape(self.in_context(f"arg:{name}"), tuple(constant))
+            return Shape(box, tuple(constant))
         if kind is NDArray and constant.array.flags.c_contiguous:
             array = constant.array
             return Tensor(
-                self.in_context(f"arg:{name}"),
+                box,
                 dtype=constant.dtype,
                 dims=tuple(array.shape),
                 data=self.in_context(f"data:{name}"),
                 region=self.unit.constants_region,
             )
-        return Obj(self.in_context(f"arg:{name}"))
+        return Obj(box)
 
     def static(self) -> list[Any]:
         """The arguments of a builtin as the bytecode has them; DYNAMIC where they are registers."""
@@ -326,23 +330,20 @@ class Body(Exits):
             for pointer in owned or ():
                 self.drop(pointer)
             return
-        if dst in self.flow.crossing:
-            if isinstance(value, (Heap, Memory)):
-                raise Untranslatable("a storage or shape heap is set on two paths")
-            self.disown(dst)
-            for one in owned or ():
-                self._keep(dst, one)
+        crossing = dst in self.flow.crossing
+        if crossing and isinstance(value, (Heap, Memory)):
+            raise Untranslatable("a storage or shape heap is set on two paths")
+        self.disown(dst)
+        for one in owned or ():
+            self._keep(dst, one)
+        if crossing:
             pointer = self.boxed(value, dst)
             self.count(pointer)
             self._store_canonical(dst, pointer)
             value.box = pointer
-            self.env[dst] = value
-            return
-        self.disown(dst)
-        for one in owned or ():
-            self._keep(dst, one)
+        else:
+            self._written[dst] = self.pc
         self.env[dst] = value
-        self._written[dst] = self.pc
 
     def prepared(self, value: Value) -> None:
         """The result of the instruction lies in the frame already."""
@@ -353,15 +354,19 @@ class Body(Exits):
     def share(self, value: Value) -> None:
         """Set the result to a value that another register has too."""
         shared = value.copied()
-        owned: list[llvm.Value] = []
-        if shared.box is not None:
-            if isinstance(shared.box, llvm.Value) and not is_param(shared.box):
-                self.count(shared.box)
-                owned.append(shared.box)
-        elif isinstance(shared, (Tensor, Memory)) and isinstance(shared.holder, llvm.Value):
-            self.count(shared.holder)
-            owned.append(shared.holder)
-        self.set(shared, owned)
+        kept = shared.box
+        if kept is None and isinstance(shared, (Tensor, Memory)):
+            kept = shared.holder
+        self.set_sharing(shared, kept)
+
+    def set_sharing(self, value: Value, kept: Place | None) -> None:
+        """Set the result, which holds one reference more to the object at `kept`, if that may end
+        before the call.
+        """
+        owned = [kept] if isinstance(kept, llvm.Value) and not is_param(kept) else []
+        for one in owned:
+            self.count(one)
+        self.set(value, owned)
 
     def kill(self, register: int) -> None:
         """End a register."""
@@ -384,11 +389,9 @@ class Body(Exits):
             self._slots += 1
             if slot >= MAX_SLOTS:
                 raise Untranslatable("it holds very many values at once")
-        cell = self.offset(SLOTS, 8 * slot)
+        cell = self.text.at(SLOTS, 8 * slot)
         if self.flow.loops:
-            old = self.text.load("ptr", cell)
-            self.text.store(pointer, cell)
-            self.drop(old)
+            self._replace(cell, pointer)
         else:
             self.text.store(pointer, cell)
         self._slots_of.setdefault(register, []).append(slot)
@@ -399,18 +402,18 @@ class Body(Exits):
         if not slots:
             return
         for slot in slots:
-            cell = self.offset(SLOTS, 8 * slot)
-            old = self.text.load("ptr", cell)
-            self.text.store(None, cell, of="ptr")
-            self.drop(old)
+            self._replace(self.text.at(SLOTS, 8 * slot), None)
         if self.single_block:
             self._pool += slots
             del self._slots_of[register]
 
     def _store_canonical(self, register: int, pointer: llvm.Value) -> None:
-        cell = self._canonical_place(register)
+        self._replace(self._canonical_place(register), pointer)
+
+    def _replace(self, cell: llvm.Value, pointer: llvm.Operand) -> None:
+        """Put a reference where another one is, which is released."""
         old = self.text.load("ptr", cell)
-        self.text.store(pointer, cell)
+        self.text.store(pointer, cell, of="ptr")
         self.drop(old)
 
     # -- objects -----------------------------------------------------------------------------------
@@ -470,6 +473,18 @@ class Body(Exits):
 
     # -- looking into objects ----------------------------------------------------------------------
 
+    def object_of(self, k: int, kind: str, reason: str) -> llvm.Value:
+        """Argument `k` as an object of exactly this type, which is checked here. Leaves, for
+        `reason`, where it surely is none.
+        """
+        value = self.operand(k)
+        if not isinstance(value, Obj) or value.kind not in ("", kind):
+            self.leave(reason)
+        box = self.boxed(value, None)
+        if not value.kind:
+            self.guard(self.text.not_(self.is_kind(box, f"type:{kind}")))
+        return box
+
     def integer(self, k: int) -> Size:
         """Argument `k` as a 64-bit int; bools count."""
         value = self.operand(k)
@@ -480,7 +495,7 @@ class Body(Exits):
         if not isinstance(value, Obj) or value.kind == "NDArray":
             self.leave("it is no int")
         number = self.long_of(self.boxed(value, None))
-        self.refine(self.ops[self.pc].args[k], Integer(value.box, number))
+        self.refine(k, Integer(value.box, number))
         return number
 
     def boolean(self, k: int) -> llvm.Value:
@@ -491,14 +506,14 @@ class Body(Exits):
         if not isinstance(value, Obj):
             self.leave("it is no bool")
         yes, known = self.truth_of(self.boxed(value, None))
-        self.guard(self.not_(known))
-        self.refine(self.ops[self.pc].args[k], Boolean(value.box, yes))
+        self.guard(self.text.not_(known))
+        self.refine(k, Boolean(value.box, yes))
         return yes
 
     def long_of(self, item: llvm.Value) -> llvm.Value:
         """The value of an object that has to be an int of 64 bits."""
         text = self.text
-        self.guard(self.not_(self.is_kind(item, "type:int")))
+        self.guard(self.text.not_(self.is_kind(item, "type:int")))
         number = self.call("PyLong_AsLongLong", item)
         # -1 may mean that an error is set: rare enough to ask the interpreter.
         odd = text.label("odd")
@@ -525,7 +540,6 @@ class Body(Exits):
 
         None if nothing can be known about its sizes.
         """
-        place = self.ops[self.pc].args[k]
         value = self.operand(k)
         if isinstance(value, Tensor):
             wrong_dtype = dtype is not None and value.dtype is not None and value.dtype is not dtype
@@ -534,28 +548,23 @@ class Body(Exits):
             if dtype is None or value.dtype is not None:
                 return value
             assert value.box is not None
-            self._check_dtype(self.load(value.box), dtype)
+            self.guard(self._wrong_dtype(self.load(value.box), dtype))
             value = value.copied()
             value.dtype = dtype
-            self.refine(place, value)
+            self.refine(k, value)
             return value
-        if not isinstance(value, Obj):
-            self.leave("it is no tensor")
-        box = self.boxed(value, None)
-        if value.kind != "NDArray":
-            self.guard(self.not_(self.is_kind(box, "type:NDArray")))
-            self.refine(place, Obj(value.box, "NDArray"))
+        box = self.object_of(k, "NDArray", "it is no tensor")
+        self.refine(k, Obj(value.box, "NDArray"))
         if ndim is None:
             if dtype is not None:
-                self._check_dtype(box, dtype)
+                self.guard(self._wrong_dtype(box, dtype))
             return None
         array = self.field(box, abi.SLOT_ARRAY)
         bad = self.text.op("icmp eq", array, None)
         if dtype is not None:
-            other = self._wrong_dtype(box, dtype)
-            bad = self.text.op("or", bad, other)
+            bad = self.text.op("or", bad, self._wrong_dtype(box, dtype))
         self.guard(bad)
-        strange = self.not_(self.is_kind(array, "type:ndarray"))
+        strange = self.text.not_(self.is_kind(array, "type:ndarray"))
         axes = self.field(array, abi.ND_NDIM, "i32", 4)
         flags = self.field(array, abi.ND_FLAGS, "i32", 4)
         wanted = abi.C_CONTIGUOUS | abi.ALIGNED
@@ -570,16 +579,13 @@ class Body(Exits):
             sizes = self.field(array, abi.ND_DIMS)
             dims = tuple(self.field(sizes, 8 * i, "i64") for i in range(ndim))
         tensor = Tensor(value.box, dtype=dtype, dims=dims, data=data)
-        self.refine(place, tensor)
+        self.refine(k, tensor)
         return tensor
 
     def _wrong_dtype(self, box: llvm.Value, dtype: DataType) -> llvm.Value:
         actual = self.field(box, abi.SLOT_DTYPE)
         wanted = self.word(f"dtype:{_dtype_name(dtype)}")
         return self.text.op("icmp ne", actual, wanted)
-
-    def _check_dtype(self, box: llvm.Value, dtype: DataType) -> None:
-        self.guard(self._wrong_dtype(box, dtype))
 
 
 def _leaves(info: Any, value: Any) -> list[int]:

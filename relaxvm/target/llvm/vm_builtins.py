@@ -9,12 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...base import llvm, to_numpy_dtype
-from ...runtime import DYNAMIC, Builtin, builtin_named
+from ...runtime import Builtin, builtin_named
 from ...runtime import pyabi as abi
-from .vm_body import Body, is_param
+from .vm_body import Body
 from .vm_checks import CHECKS, differ
 from .vm_dims import product
-from .vm_memory import MAX_BYTES, alloc_storage, alloc_tensor, at_least_one, not_below
+from .vm_memory import (
+    MAX_BYTES,
+    alloc_storage,
+    alloc_tensor,
+    at_least_one,
+    not_below,
+    wanted_sizes,
+)
 from .vm_values import (
     Boolean,
     Heap,
@@ -40,7 +47,7 @@ def make_tuple(body: Body) -> None:
     body.fail_if_null(whole)
     for i, box in enumerate(objects):
         body.count(box)
-        field = body.offset(whole, abi.TUPLE_ITEMS + 8 * i)
+        field = body.text.at(whole, abi.TUPLE_ITEMS + 8 * i)
         body.text.store(box, field)
     body.set(TupleOf(whole, tuple(items)), [whole])
 
@@ -55,10 +62,8 @@ def tuple_getitem(body: Body) -> None:
             body.leave("the index is out of range")
         body.set(Integer(value=value.dims[index]))
         return
-    if not isinstance(value, (TupleOf, Obj)):
-        body.leave("it is no tuple")
-    box = body.boxed(value, None)
     if isinstance(value, TupleOf):
+        box = body.boxed(value, None)
         if not 0 <= index < len(value.items):
             body.leave("the index is out of range")
         known = value.items[index]
@@ -66,7 +71,7 @@ def tuple_getitem(body: Body) -> None:
             body.share(known)
             return
     else:
-        body.guard(body.not_(body.is_kind(box, "type:tuple")))
+        box = body.object_of(0, "tuple", "it is no tuple")
         if index < 0:
             body.leave("the index is out of range")
         length = body.field(box, abi.TUPLE_SIZE, "i64")
@@ -98,31 +103,15 @@ def is_null(body: Body) -> None:
 
 
 def shape_of(body: Body) -> None:
-    value = body.operand(0)
-    if not isinstance(value, Tensor):
-        body.leave("the rank of a tensor is not known")
-    assert isinstance(value, Tensor)
+    value = body.known_as(0, Tensor, "the rank of a tensor is not known")
     body.set(Shape(dims=value.dims))
 
 
 def reshape(body: Body) -> None:
-    static = body.static()
-    value = body.operand(0)
-    if not isinstance(value, Tensor) or value.dtype is None:
-        body.leave("the tensor is not known")
-    assert isinstance(value, Tensor)
-    if static[1] is DYNAMIC:
-        wanted = body.operand(1)
-        if not isinstance(wanted, Shape):
-            body.leave("the shape is not known")
-        assert isinstance(wanted, Shape)
-        dims = wanted.dims
-    else:
-        dims = tuple(static[1])
-    if len(dims) > 32:
-        body.leave("a tensor has too many axes")
-    for extent in dims:
-        body.guard(not_below(body, extent, MAX_BYTES))
+    value = body.known_as(0, Tensor, "the tensor is not known")
+    if value.dtype is None:
+        body.leave("the dtype of a tensor is not known")
+    dims = wanted_sizes(body, body.static()[1])
     nonzero = tuple(at_least_one(body, d) for d in dims)
     body.guard(not_below(body, product(body, nonzero), MAX_BYTES))
     body.guard(differ(body, product(body, value.dims), product(body, dims)))
@@ -137,11 +126,7 @@ def reshape(body: Body) -> None:
         holder = value.box
     assert holder is not None
     reshaped.box, reshaped.holder, reshaped.data = None, holder, value.data
-    if isinstance(holder, llvm.Value) and not is_param(holder):
-        body.count(holder)
-        body.set(reshaped, [holder])
-    else:
-        body.set(reshaped)
+    body.set_sharing(reshaped, holder)
 
 
 def condition(body: Body, k: int) -> llvm.Value:
@@ -160,9 +145,7 @@ def condition(body: Body, k: int) -> llvm.Value:
     if not isinstance(value, (Obj, Tensor)):
         body.leave("it is no condition")
     box = body.boxed(value, None)
-    yes = text.op("icmp eq", box, body.word("obj:True"))
-    no = text.op("icmp eq", box, body.word("obj:False"))
-    plain = text.op("or", yes, no)
+    yes, plain = body.truth_of(box)
     ask, known = text.label("ask"), text.label("known")
     before = text.block
     text.branch(plain, known, ask)

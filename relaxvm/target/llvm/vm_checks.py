@@ -16,7 +16,6 @@ from .vm_values import (
     Boolean,
     Heap,
     Integer,
-    Obj,
     Real,
     Shape,
     Size,
@@ -53,10 +52,7 @@ def _slot_writes(body: Body) -> Counter[int]:
 
 
 def _heap(body: Body, k: int) -> Heap:
-    value = body.operand(k)
-    if not isinstance(value, Heap):
-        body.leave("the shape heap is not known")
-    return value
+    return body.known_as(k, Heap, "the shape heap is not known")
 
 
 def _store(body: Body, heap: Heap, slot: int, value: Size, axis: int = -1) -> None:
@@ -64,7 +60,7 @@ def _store(body: Body, heap: Heap, slot: int, value: Size, axis: int = -1) -> No
         body.leave("a slot is outside of the shape heap")
     origin = body.pc * ORIGIN_STEP + axis + 1
     for i, word in enumerate((value, origin)):
-        cell = body.offset(heap.memory, 16 * slot + 8 * i)
+        cell = body.text.at(heap.memory, 16 * slot + 8 * i)
         body.text.store(word, cell, of="i64")
     heap.known[slot] = value
 
@@ -110,7 +106,7 @@ def match_shape(body: Body) -> None:
     known.dims = tuple(
         wanted if code == _IMM else size for (code, wanted), size in zip(pairs, value.dims)
     )
-    body.refine(body.ops[body.pc].args[0], known)
+    body.refine(0, known)
     for axis, ((code, wanted), size) in enumerate(zip(pairs, known.dims)):
         if code == _STORE:
             assert heap is not None
@@ -179,10 +175,7 @@ def check_shape_info(body: Body) -> None:
         if ndim >= 0 and len(value.dims) != ndim:
             body.leave("the shape has another length")
         return
-    if not isinstance(value, Obj):
-        body.leave("it is no shape")
-    box = body.boxed(value, None)
-    body.guard(body.not_(body.is_kind(box, "type:ShapeTuple")))
+    box = body.object_of(0, "ShapeTuple", "it is no shape")
     if ndim < 0:
         return
     if ndim > 64:
@@ -190,7 +183,7 @@ def check_shape_info(body: Body) -> None:
     length = body.field(box, abi.TUPLE_SIZE, "i64")
     body.guard(body.text.op("icmp ne", length, ndim))
     dims = tuple(body.long_of(body.field(box, abi.TUPLE_ITEMS + 8 * i)) for i in range(ndim))
-    body.refine(body.ops[body.pc].args[0], Shape(value.box, dims))
+    body.refine(0, Shape(value.box, dims))
 
 
 def check_prim_value_info(body: Body) -> None:
@@ -204,11 +197,8 @@ def check_prim_value_info(body: Body) -> None:
         number = body.integer(0)
         body.check_range(number, dtype)
     elif dtype.is_float:
-        if isinstance(value, Obj) and value.kind != "NDArray":
-            box = body.boxed(value, None)
-            body.guard(body.not_(body.is_kind(box, "type:float")))
-        elif not isinstance(value, Real):
-            body.leave("a float is wanted")
+        if not isinstance(value, Real):
+            body.object_of(0, "float", "a float is wanted")
 
 
 def check_tuple_info(body: Body) -> None:
@@ -218,13 +208,10 @@ def check_tuple_info(body: Body) -> None:
         if len(value.items) != count:
             body.leave("the tuple has another length")
         return
-    if not isinstance(value, Obj):
-        body.leave("it is no tuple")
-    box = body.boxed(value, None)
-    body.guard(body.not_(body.is_kind(box, "type:tuple")))
+    box = body.object_of(0, "tuple", "it is no tuple")
     length = body.field(box, abi.TUPLE_SIZE, "i64")
     body.guard(body.text.op("icmp ne", length, count))
-    body.refine(body.ops[body.pc].args[0], TupleOf(value.box, (None,) * count))
+    body.refine(0, TupleOf(value.box, (None,) * count))
 
 
 CHECKS: tuple[Callable[[Body], None], ...] = (

@@ -16,6 +16,7 @@ _MIN = -(1 << 63)
 _MAX = (1 << 63) - 1
 # Every operation is a branch: LLVM's time grows faster than their number.
 _MAX_ITEMS = 256
+_CHECKED = {"+": "sadd", "-": "ssub", "*": "smul"}
 _COMPARE = {"<": "slt", "<=": "sle", ">": "sgt", ">=": "sge", "==": "eq", "!=": "ne"}
 _BITS = {"bitand": "and", "bitor": "or", "bitxor": "xor"}
 
@@ -42,38 +43,27 @@ def product(body: Body, sizes: tuple[Size, ...]) -> Size:
 
 
 def _apply(body: Body, name: str, operands: list[Size]) -> Size:
-    if name == "select":
-        truth, *sides = (llvm.constant(each, "i64") for each in operands)
-        return body.text.select(_truth(body, truth), *sides)
-    a = operands[0]
-    if name == "not":
-        return _bool(body, body.not_(_truth(body, a)))
-    if name in ("neg", "abs"):
-        negative = _arithmetic(body, "ssub", 0, a)
-        if name == "neg":
-            return negative
-        start = llvm.constant(a, "i64")
-        return body.text.select(body.text.op("icmp slt", start, 0), negative, start)
-    return _binary(body, name, a, operands[1])
-
-
-def _binary(body: Body, name: str, a: Size, b: Size) -> Size:
     text = body.text
-    if name in ("+", "-", "*"):
-        return _arithmetic(body, {"+": "sadd", "-": "ssub", "*": "smul"}[name], a, b)
-    a, b = llvm.constant(a, "i64"), llvm.constant(b, "i64")
+    if name in _CHECKED:
+        return _arithmetic(body, _CHECKED[name], *operands)
+    a, *others = (llvm.constant(each, "i64") for each in operands)
+    if name == "select":
+        return text.select(_truth(body, a), *others)
+    if name == "not":
+        return _bool(body, text.not_(_truth(body, a)))
+    if name in ("neg", "abs"):
+        negative = _arithmetic(body, "ssub", 0, operands[0])
+        return negative if name == "neg" else text.select(text.op("icmp slt", a, 0), negative, a)
+    (b,) = others
     if name in _COMPARE:
         return _bool(body, text.op(f"icmp {_COMPARE[name]}", a, b))
     if name in ("and", "or"):
         return _bool(body, text.op(name, _truth(body, a), _truth(body, b)))
     if name in ("min", "max"):
-        first = text.op("icmp sle" if name == "min" else "icmp sge", a, b)
-        return text.select(first, a, b)
+        return text.select(text.op("icmp sle" if name == "min" else "icmp sge", a, b), a, b)
     if name in _BITS:
         return text.op(_BITS[name], a, b)
-    if name in ("shl", "shr"):
-        return _shift(body, name, a, b)
-    return _divide(body, name, a, b)
+    return _shift(body, name, a, b) if name in ("shl", "shr") else _divide(body, name, a, b)
 
 
 def _arithmetic(body: Body, name: str, a: Size, b: Size) -> Size:
@@ -128,7 +118,7 @@ def _divide(body: Body, name: str, a: llvm.Value, b: llvm.Value) -> Size:
         signs = text.op("xor", rest, divisor)
         differ = text.op("icmp slt", signs, 0)
         if name == "ceildiv":
-            differ = body.not_(differ)
+            differ = body.text.not_(differ)
         fix = text.op("and", uneven, differ)
         one = text.cast("zext", fix, "i64")
         if name == "//":

@@ -73,10 +73,6 @@ class Pieces:
         self.words = words
         self.ctx = ctx
 
-    def offset(self, pointer: llvm.Value, size_bytes: int) -> llvm.Value:
-        """``pointer + size_bytes``"""
-        return self.text.at(pointer, size_bytes)
-
     def field(
         self, pointer: llvm.Value, size_bytes: int, kind: str = "ptr", align: int = 8
     ) -> llvm.Value:
@@ -94,6 +90,14 @@ class Pieces:
     def call(self, name: str, *args: llvm.Operand) -> llvm.Value:
         """Call a C function of the context."""
         return self.text.call(self.word(f"py:{name}"), *args, of=C_FUNCTIONS[name])
+
+    def vectorcall(self, name: str, *objects: llvm.Value) -> llvm.Value:
+        """Call a helper of the runtime with objects."""
+        row = self.text.alloca("ptr", 8, len(objects))
+        for i, one in enumerate(objects):
+            self.text.store(one, self.text.at(row, 8 * i))
+        helper = self.word(f"call:{name}")
+        return self.call("PyObject_Vectorcall", helper, row, len(objects), None)
 
     def go_if(self, condition: llvm.Operand, label: str) -> None:
         """Go to `label` where `condition` (i1) holds."""
@@ -142,7 +146,8 @@ class Emitter(Pieces):
     def fill(self, memory: llvm.Value, size_bytes: int, byte: int) -> None:
         """Set all bytes of `memory`."""
         if size_bytes:
-            self.unit.declare_memset()
+            kinds = ("ptr", "i8", "i64", "i1")
+            self.unit.generator.declare("llvm.memset.p0.i64", "void", kinds)
             self.text.call("llvm.memset.p0.i64", memory, byte, size_bytes, False)
 
     def load(self, place: Place, kind: str = "ptr") -> llvm.Value:
@@ -165,7 +170,7 @@ class Emitter(Pieces):
         """The scratch memory holding these."""
         place = self.scratch(max(1, len(values)))
         for i, value in enumerate(values):
-            self.text.store(value, self.offset(place, 8 * i), 8, of=kind)
+            self.text.store(value, self.text.at(place, 8 * i), 8, of=kind)
         return place
 
     def known(self, key: Any) -> llvm.Value | None:
@@ -175,7 +180,3 @@ class Emitter(Pieces):
     def learn(self, key: Any, value: llvm.Value) -> None:
         """Remember a value for `known`."""
         self.values[key] = value
-
-    def not_(self, condition: llvm.Value) -> llvm.Value:
-        """i1"""
-        return self.text.not_(condition)

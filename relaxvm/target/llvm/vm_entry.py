@@ -38,6 +38,7 @@ NARGS, RECORD = llvm.value("%nargs", "i64"), llvm.value("%record", "ptr")
 WRAPPED = llvm.value("%wrapped", "ptr")
 OUT_BYTES = outputs.RECORD_BYTES
 MAX_FIELDS = 64
+_EXACT: dict[Any, str] = {ShapeInfo: "type:ShapeTuple", SequenceInfo: "type:VMSequence"}
 
 
 def result_in_place(info: FunctionInfo) -> TensorInfo | None:
@@ -63,12 +64,9 @@ def _may_be_sequence(info: Info) -> bool:
     return isinstance(info, (ObjectInfo, SequenceInfo))
 
 
-def emit_entry(unit: Unit, index: int, fresh: bool) -> llvm.Function:
-    """The definition of the entry of function `index`."""
-    return _Entry(unit, index).emit(fresh)
+class Entry(Pieces):
+    """The entry of function `index`."""
 
-
-class _Entry(Pieces):
     def __init__(self, unit: Unit, index: int) -> None:
         text = llvm.Function(
             unit.generator, unit.entry_symbol(index), "ptr", budget=MAX_INSTRUCTIONS
@@ -91,6 +89,7 @@ class _Entry(Pieces):
     # -- the whole ---------------------------------------------------------------------------------
 
     def emit(self, fresh: bool) -> llvm.Function:
+        """The definition. fresh: whether the result surely shares no memory with constants."""
         text, info = self.text, self.info
         careful = self.word("careful", "i64")
         calm = text.op("icmp eq", careful, 0)
@@ -142,22 +141,17 @@ class _Entry(Pieces):
                 object_ = self.field(RECORD, 24)
                 with text.if_(text.op("icmp eq", result, object_)):
                     text.ret(result)
-                self._convert("call:finish", [result, object_, self.word(f"linked:{self.index}")])
+                self._convert("finish", result, object_, self.word(f"linked:{self.index}"))
         if as_it_is:
             text.ret(result)
         else:
-            self._convert("call:own", [result])
+            self._convert("own", result)
 
-    def _convert(self, helper: str, objects: list[llvm.Value]) -> None:
-        """Return what a helper makes of the result, objects[0]."""
-        text = self.text
-        row = text.alloca("ptr", 8, len(objects))
-        for i, one in enumerate(objects):
-            text.store(one, self.text.at(row, 8 * i))
-        call = self.word(helper)
-        converted = self.call("PyObject_Vectorcall", call, row, len(objects), None)
-        self.call("Py_DecRef", objects[0])
-        text.ret(converted)
+    def _convert(self, helper: str, result: llvm.Value, *others: llvm.Value) -> None:
+        """Return what a helper makes of the result."""
+        converted = self.vectorcall(helper, result, *others)
+        self.call("Py_DecRef", result)
+        self.text.ret(converted)
 
     # -- out ---------------------------------------------------------------------------------------
 
@@ -261,18 +255,11 @@ class _Entry(Pieces):
 
     def _argument(self, info: Any, value: llvm.Value) -> llvm.Value:
         """The object to pass for an argument; slow where it is not as programs see values."""
-        kind = type(info)
-        if kind is TensorInfo:
-            return self._tensor(info, value)
-        self._plain(info, value, 0)
-        return value
-
-    def _tensor(self, info: TensorInfo, value: llvm.Value) -> llvm.Value:
-        text = self.text
-        if info.dtype is None or info.dtype.is_bits or info.dtype.is_string:
+        text, dtype = self.text, info.dtype if type(info) is TensorInfo else None
+        if dtype is None or dtype.is_bits or dtype.is_string:
             self._plain(info, value, 0)
             return value
-        name = str.__str__(info.dtype)
+        name = str.__str__(dtype)
         kept = text.element("ptr", WRAPPED, self.wrapped)
         self.wrapped += 1
         tensor = text.call(
@@ -300,10 +287,8 @@ class _Entry(Pieces):
         if kind is TensorInfo:
             self.slow_unless(self.is_kind(value, "type:NDArray"))
             self._gapless(value)
-        elif kind is ShapeInfo:
-            self.slow_unless(self.is_kind(value, "type:ShapeTuple"))
-        elif kind is SequenceInfo:
-            self.slow_unless(self.is_kind(value, "type:VMSequence"))
+        elif kind in _EXACT:
+            self.slow_unless(self.is_kind(value, _EXACT[kind]))
         elif kind is TupleInfo and len(info.fields) <= MAX_FIELDS and level < 4:
             self.slow_unless(self.is_kind(value, "type:tuple"))
             length = self.field(value, abi.TUPLE_SIZE, "i64")

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...base import llvm
-from ...runtime import INTERPRETER, NATIVE, Described, FrameLayout
+from ...runtime import INTERPRETER, NATIVE, Described, FrameLayout, ResolvedFunction
 from .vm_emit import CTX, DEPTH, SLOTS, SPILL, Emitter
-from .vm_flow import Flow
+from .vm_flow import flow_of
 from .vm_values import (
     Boolean,
     Heap,
@@ -55,20 +55,19 @@ class Exits(Emitter):
     """
 
     def __init__(
-        self,
-        unit: Unit,
-        text: llvm.Function,
-        index: int,
-        flow: Flow,
-        layout: FrameLayout,
-        count: int,
+        self, unit: Unit, text: llvm.Function, index: int, function: ResolvedFunction
     ) -> None:
         super().__init__(unit, text)
         self.index = index
+        self.ops = function.ops
+        self.registers = function.info.register_file_size
+        flow = flow_of(self.ops, function.info.num_inputs, self.registers)
+        if flow is None:
+            raise Untranslatable("its control flow is too tangled")
         self.flow = flow
-        self.layout = layout
+        self.layout = FrameLayout(function.plan)
         self.pc = 0
-        self.steps: list[tuple[int, str]] = [(NATIVE, "")] * count
+        self.steps: list[tuple[int, str]] = [(NATIVE, "")] * len(self.ops)
         self.env: dict[int, Value] = {}
         self.exits: list[tuple[llvm.Operand, str]] = []
         self._errors: list[tuple[int, str]] = []
@@ -89,7 +88,7 @@ class Exits(Emitter):
         if slot is None:
             slot = self._canonical[register] = self._slots
             self._slots += 1
-        return self.offset(SLOTS, 8 * slot)
+        return self.text.at(SLOTS, 8 * slot)
 
     def load_canonical(self, register: int) -> llvm.Value:
         """The object of a register that lives in memory."""
@@ -115,8 +114,7 @@ class Exits(Emitter):
         if not self._leave:
             self._leave = self.text.label("leave")
             with self.aside(self._leave):
-                spill, site = self.spilled()
-                self._emit_leave(site, 0, spill)
+                self.go_on_outside()
         return self._leave
 
     def _restart_label(self) -> str:
@@ -128,21 +126,18 @@ class Exits(Emitter):
             now = self.pc, self.env
             self.pc, self.env = 0, self._start_env
             with self.aside(self._restart):
-                spill, site = self.spilled()
-                self._emit_leave(site, 0, spill)
+                self.go_on_outside()
             self.pc, self.env = now
         return self._restart
 
-    def _emit_leave(self, site: int, code: llvm.Operand, spill: llvm.Value) -> None:
-        text = self.text
-        result = text.call("relaxvm_vm_leave", CTX, site, code, spill, self.frame, DEPTH)
-        self.exits.append((result, text.block))
-        text.jump("exit")
-
-    def kernel_failed(self, code: llvm.Operand) -> None:
-        """End the block: raise what failure `code` (i64) of the kernel here means."""
-        spill, site = self.spilled()
-        self._emit_leave(site, code, spill)
+    def go_on_outside(self, code: llvm.Operand = 0) -> None:
+        """End the block: the interpreter goes on, or, if it is not 0, raises what failure `code`
+        (i64) of the kernel here means.
+        """
+        site = self._spill()
+        result = self.text.call("relaxvm_vm_leave", CTX, site, code, SPILL, self.frame, DEPTH)
+        self.exits.append((result, self.text.block))
+        self.text.jump("exit")
 
     @contextmanager
     def aside(self, label: str) -> Iterator[None]:
@@ -153,8 +148,8 @@ class Exits(Emitter):
             yield
         self._cold += lines
 
-    def spilled(self) -> tuple[llvm.Value, int]:
-        """Write down the live registers; gives the memory and the number of the site."""
+    def _spill(self) -> int:
+        """Write down the live registers; gives the number of the site."""
         words: list[llvm.Value] = []
         live = self._live[self.pc - self.flow.blocks[self._block][0]]
         described = []
@@ -167,12 +162,12 @@ class Exits(Emitter):
                 value = Obj(self.load_canonical(register))
             described.append((register, self._described(value, words)))
         for i, word in enumerate(words):
-            self.text.store(word, self.offset(SPILL, 8 * i), 8)
+            self.text.store(word, self.text.at(SPILL, 8 * i), 8)
         self._spill_words = max(self._spill_words, len(words), 1)
         self._spilled += len(words) + 1
         if self._spilled > MAX_SPILLED:
             raise Untranslatable("too many values are alive at once")
-        return SPILL, self.unit.site(self.index, self.pc, tuple(described))
+        return self.unit.site(self.index, self.pc, tuple(described))
 
     def _described(self, value: Value, words: list[llvm.Value]) -> tuple[Any, ...]:
         """How to rebuild `value` from the words, see `runtime.compiled_state`."""

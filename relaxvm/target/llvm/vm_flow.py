@@ -161,25 +161,19 @@ def _reaching(
     live_in = {b: (live_out[b] - defined[b].keys()) | exposed[b] for b in order}
     states: dict[int, dict[int, int]] = {start: {} for start in order}
     states[0] = {r: -1 for r in range(num_inputs) if r in live_in[0]}
-    work = 0
-    waiting = list(reversed(order))
-    queued = set(order)
-    while waiting:
-        start = waiting.pop()
-        queued.discard(start)
-        out = {**states[start], **defined[start]}
-        for target in following[start]:
-            state, changed = states[target], False
-            work += 1 + len(live_in[target])
-            for register in live_in[target]:
-                pc = out.get(register)
-                known = state.get(register)
-                if pc is not None and pc != known and known != _SEVERAL:
-                    state[register] = pc if known is None else _SEVERAL
-                    changed = True
-            if changed and target not in queued:
-                queued.add(target)
-                waiting.append(target)
+    work, changed = 0, True
+    while changed:
+        changed = False
+        for start in order:
+            out = {**states[start], **defined[start]}
+            for target in following[start]:
+                state = states[target]
+                work += 1 + len(live_in[target])
+                for register in live_in[target]:
+                    pc, known = out.get(register), state.get(register)
+                    if pc is not None and pc != known and known != _SEVERAL:
+                        state[register] = pc if known is None else _SEVERAL
+                        changed = True
         if work > MAX_LIVENESS_WORK:
             return None
     return states

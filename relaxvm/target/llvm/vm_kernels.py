@@ -6,7 +6,7 @@ not hold, the function leaves, and the wrapper says what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...base import DataType, llvm
@@ -18,7 +18,7 @@ from .expr import ExprEmitter
 from .text import scalar_type
 from .vm_body import Body
 from .vm_checks import differ
-from .vm_values import Integer, Obj, Real, Size, Tensor
+from .vm_values import Integer, Real, Size, Tensor
 from .wrapper import overlap
 
 _MAX_PAIRS = 64
@@ -63,7 +63,8 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
     def call() -> llvm.Value:
         return body.text.call(function.symbol, *args)
 
-    code = _call(body, call, _elements(body, list(tensors.values())), release_elements(info))
+    sizes = (_folded(body, "mul", tensor.dims) for tensor in tensors.values())
+    code = _call(body, call, _folded(body, "add", sizes), release_elements(info))
     inner = function.failures
     if inner:
         _check_code(body, code, inner, len(info.failures) - len(inner))
@@ -85,12 +86,9 @@ def _double(body: Body, i: int) -> llvm.Value:
         return value.value
     if isinstance(value, Integer):
         return body.text.cast("sitofp", llvm.constant(value.value, "i64"), "double")
-    if not isinstance(value, Obj):
-        body.leave("a scalar argument of the kernel is no number")
-    box = body.boxed(value, None)
-    body.guard(body.not_(body.is_kind(box, "type:float")))
+    box = body.object_of(i, "float", "a scalar argument of the kernel is no number")
     number = body.call("PyFloat_AsDouble", box)
-    body.refine(body.ops[body.pc].args[i], Real(value.box, number))
+    body.refine(i, Real(value.box, number))
     return number
 
 
@@ -99,14 +97,13 @@ def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
     number = body.integer(i)
     if dtype.bits < 64 or dtype.kind != "int":
         body.check_range(number, dtype)
-    if isinstance(number, int):
-        g.env[param.var] = llvm.constant(number, scalar_type(dtype))
-        g.wide[param.var] = llvm.constant(number, "i64")
-        return
     kind = scalar_type(dtype)
-    g.env[param.var] = g.text.cast("trunc", number, kind)
-    if dtype.bits < 64:
-        g.wide[param.var] = number
+    if isinstance(number, int):
+        g.env[param.var] = llvm.constant(number, kind)
+    else:
+        g.env[param.var] = g.text.cast("trunc", number, kind)
+    if isinstance(number, int) or dtype.bits < 64:
+        g.wide[param.var] = llvm.constant(number, "i64")
 
 
 def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tensor]) -> None:
@@ -125,8 +122,7 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
             if g.wide[e] != str(size):
                 body.guard(body.text.op("icmp ne", size, g.wide[e]))
             continue
-        lowered = lower_intrinsics(e)
-        wanted = g.widened(lowered, g.evaluate(lowered))
+        wanted = g.wide_value(lower_intrinsics(e))
         if wanted != str(size):
             body.guard(body.text.op("icmp ne", size, wanted))
 
@@ -185,17 +181,17 @@ def _check_overlaps(body: Body, params: Any, tensors: dict[int, Tensor]) -> None
 
 def _may_overlap(one: Tensor, other: Tensor) -> bool:
     if one.region is other.region:
-        known = one.end >= 0 and other.end >= 0 and one.region.kind not in ("foreign", "constant")
+        known = one.end >= 0 and other.end >= 0 and not _is_outside(one)
         return not known or (one.start < other.end and other.start < one.end)
     if 0 in one.dims or 0 in other.dims:
         return False
-    outside = ("foreign", "constant")
-    if one.region.kind not in outside and other.region.kind not in outside:
-        return False
-    if one.region.kind in outside and other.region.kind in outside:
-        return True
-    inside = one if one.region.kind not in outside else other
-    return inside.region.shown
+    if _is_outside(one) is _is_outside(other):
+        return _is_outside(one)
+    return (other if _is_outside(one) else one).region.shown
+
+
+def _is_outside(tensor: Tensor) -> bool:
+    return tensor.region.kind in ("foreign", "constant")
 
 
 def _range(body: Body, tensor: Tensor, ranges: dict[int, _Range]) -> _Range:
@@ -205,7 +201,7 @@ def _range(body: Body, tensor: Tensor, ranges: dict[int, _Range]) -> _Range:
         text = body.text
         low = text.cast("ptrtoint", body.load(tensor.data), "i64")
         assert tensor.dtype is not None
-        size = _times(body, (*tensor.dims, tensor.dtype.itemsize))
+        size = _folded(body, "mul", (*tensor.dims, tensor.dtype.itemsize))
         high = text.op("add", low, size)
         some = llvm.constant(True, "i1")
         if not isinstance(size, int) or not size:
@@ -214,29 +210,17 @@ def _range(body: Body, tensor: Tensor, ranges: dict[int, _Range]) -> _Range:
     return span
 
 
-def _times(body: Body, sizes: tuple[Size, ...]) -> Size:
-    """The product of sizes of memory that exists: it fits."""
-    total: Size = 1
+def _folded(body: Body, opcode: str, sizes: Iterable[Size]) -> Size:
+    """The product ("mul") or sum ("add") of sizes of memory that exists: it fits."""
+    neutral = int(opcode == "mul")
+    total: Size = neutral
     for size in sizes:
         if isinstance(total, int) and isinstance(size, int):
-            total *= size
-        elif total == 1:
+            total = total * size if opcode == "mul" else total + size
+        elif total == neutral:
             total = size
-        elif size != 1:
-            total = body.text.op("mul", total, size)
-    return total
-
-
-def _elements(body: Body, tensors: list[Tensor]) -> Size:
-    total: Size = 0
-    for tensor in tensors:
-        count = _times(body, tensor.dims)
-        if isinstance(total, int) and isinstance(count, int):
-            total += count
-        elif total == 0:
-            total = count
-        else:
-            total = body.text.op("add", total, count)
+        elif size != neutral:
+            total = body.text.op(opcode, total, size)
     return total
 
 
@@ -265,5 +249,5 @@ def _check_code(body: Body, code: llvm.Value, inner: tuple[int, ...], own_failur
         for position, each in enumerate(inner):
             hit = text.op("icmp eq", code, each)
             number = text.select(hit, own_failures + position + 1, number)
-        body.kernel_failed(number)
+        body.go_on_outside(number)
     text.start(fine)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...base import DataType, llvm, to_numpy_dtype
+from ...base import llvm, to_numpy_dtype
 from ...runtime import DYNAMIC, ShapeTuple, result_memory
 from .vm_body import Body
 from .vm_dims import product
@@ -23,33 +23,31 @@ MAX_BYTES = 1 << 48
 
 
 def alloc_storage(body: Body) -> None:
-    op, pc, dst = body.ops[body.pc], body.pc, body.ops[body.pc].dst
+    op, pc = body.ops[body.pc], body.pc
     static = body.static()
     scope = static[3] if len(static) > 3 and type(static[3]) is str else "global"
-    shown = dst in body.shown
+    memory = Memory(size=op.size_bytes, region=Region("fresh", op.dst in body.shown), scope=scope)
     if pc in body.plan.skipped:
-        word = 8 * body.layout.objects[dst]
-        region = Region("prepared", shown)
-        memory = Memory(
-            ("frame", word + 8),
-            base=("frame", word),
-            size=op.size_bytes,
-            region=region,
-            holder=("frame", word + 16),
-            scope=scope,
-        )
+        word = 8 * body.layout.objects[op.dst]
+        memory.base, memory.box, memory.holder = (("frame", word + k) for k in (0, 8, 16))
+        memory.region.kind = "prepared"
         body.prepared(memory)
         return
-    size = op.size_bytes if op.size_bytes >= 0 else _storage_size(body, static[0])
+    if op.size_bytes < 0:
+        memory.size = _storage_size(body, static[0])
     if pc in body.plan.arenas:
-        _take_arena(body, size, Region("arena", shown), scope)
-        return
-    region = Region("fresh", shown)
-    if body.pc in body.results:
-        _alloc_result(body, size, region, scope)
-        return
-    base, holder = _fresh(body, size)
-    body.set(Memory(base=base, size=size, region=region, holder=holder, scope=scope), [holder])
+        _take_arena(body, memory)
+    elif pc in body.results:
+        _alloc_result(body, memory)
+    else:
+        memory.base, holder = _fresh(body, memory.size)
+        _hold(body, memory, holder)
+
+
+def _hold(body: Body, memory: Memory, holder: llvm.Value) -> None:
+    """The storage is the result; the holder is a new reference."""
+    memory.holder = holder
+    body.set(memory, [holder])
 
 
 def _storage_size(body: Body, static: Any) -> Size:
@@ -95,8 +93,9 @@ def _fresh(
     return body.text.load("ptr", place), holder
 
 
-def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
+def _alloc_result(body: Body, memory: Memory) -> None:
     """The storage of a result: the caller's memory if there is some of that size."""
+    size, region = memory.size, memory.region
     text, record = body.text, OUT_BYTES * body.results[body.pc]
     fitting, own, done = text.label("given"), text.label("own"), text.label("placed")
     look = text.label("look")
@@ -117,16 +116,16 @@ def _alloc_result(body: Body, size: Size, region: Region, scope: str) -> None:
     text.jump(done)
     text.start(done)
     use = text.phi("i1", (True, fitting), (False, own_end))
-    base = text.phi("ptr", (theirs, fitting), (base, own_end))
+    memory.base = text.phi("ptr", (theirs, fitting), (base, own_end))
     holder = text.phi("ptr", (owner, fitting), (holder, own_end))
     region.result = use
     # What comes from outside may be the caller's memory too.
     region.shown = region.shown or body.calls_out
-    body.set(Memory(base=base, size=size, region=region, holder=holder, scope=scope), [holder])
+    _hold(body, memory, holder)
 
 
-def _take_arena(body: Body, size: Size, region: Region, scope: str) -> None:
-    text, pc = body.text, body.pc
+def _take_arena(body: Body, memory: Memory) -> None:
+    text, pc, size = body.text, body.pc, memory.size
     word = 8 * body.layout.arenas[pc]
     have = body.field(body.frame, word + 8, "i64")
     grow, ready = text.label("grow"), text.label("ready")
@@ -141,23 +140,18 @@ def _take_arena(body: Body, size: Size, region: Region, scope: str) -> None:
         body.drop(answer)
         text.jump(ready)
     text.start(ready)
-    base = body.field(body.frame, word)
-    body.set(
-        Memory(
-            base=base, size=size, region=region, holder=("frame", word + 16), arena=pc, scope=scope
-        )
-    )
+    memory.base, memory.holder = body.field(body.frame, word), ("frame", word + 16)
+    memory.region.kind, memory.arena = "arena", pc
+    body.set(memory)
 
 
 def alloc_tensor(body: Body) -> None:
-    op, dst = body.ops[body.pc], body.ops[body.pc].dst
-    static = body.static()
-    offset, shape, dtype = static[1:4]
+    op = body.ops[body.pc]
+    offset, shape, dtype = body.static()[1:4]
     if body.pc in body.plan.skipped:
-        word = 8 * body.layout.objects[dst]
+        word = 8 * body.layout.objects[op.dst]
         storage = body.get(op.args[0])
         assert isinstance(storage, Memory)
-        end = op.function.end_bytes
         prepared = Tensor(
             ("frame", word + 8),
             dtype=dtype,
@@ -165,37 +159,18 @@ def alloc_tensor(body: Body) -> None:
             data=("frame", word),
             region=storage.region,
             start=offset,
-            end=end,
+            end=op.function.end_bytes,
             writeable=True,
         )
         body.prepared(prepared)
         return
     if offset is DYNAMIC:
         body.leave("the offset of a tensor is not constant")
-    storage = body.operand(0)
-    if not isinstance(storage, Memory):
-        body.leave("the storage of a tensor is not known")
-    if shape is DYNAMIC:
-        sizes = body.operand(1)
-        if not isinstance(sizes, Shape):
-            body.leave("the shape of a tensor is not known")
-        dims = sizes.dims
-    else:
-        dims = tuple(shape)
-    _place_tensor(body, storage, offset, dims, dtype)
-
-
-def _place_tensor(
-    body: Body, storage: Memory, offset: int, dims: tuple[Size, ...], dtype: DataType
-) -> None:
-    if len(dims) > 32:
-        body.leave("a tensor has too many axes")
-    itemsize = to_numpy_dtype(dtype).itemsize
-    for extent in dims:
-        body.guard(not_below(body, extent, MAX_BYTES))
+    storage = body.known_as(0, Memory, "the storage of a tensor is not known")
+    dims = wanted_sizes(body, shape)
     # A size of 0 hides how large the others are: the interpreter looks at those.
     numel = product(body, dims)
-    needed = product(body, (numel, itemsize))
+    needed = product(body, (numel, to_numpy_dtype(dtype).itemsize))
     static_end = offset + needed if isinstance(needed, int) else -1
     if len([d for d in dims if not isinstance(d, int)]) > 1 or 0 in dims:
         nonzero = tuple(at_least_one(body, d) for d in dims)
@@ -205,19 +180,19 @@ def _place_tensor(
         if static_end > storage.size:
             body.leave("a tensor does not fit its storage")
     else:
-        end = product(body, (numel, itemsize))
-        total = end if offset == 0 else body.text.op("add", end, offset)
+        total: Size = static_end
+        if not isinstance(needed, int):
+            total = needed if offset == 0 else body.text.op("add", needed, offset)
         if total != storage.size:
             body.guard(body.text.op("icmp ugt", total, storage.size))
     base = body.load(storage.base)
-    owned = []
-    if isinstance(storage.holder, llvm.Value):
-        body.count(storage.holder)
-        owned.append(storage.holder)
+    owned = [storage.holder] if isinstance(storage.holder, llvm.Value) else []
+    for holder in owned:
+        body.count(holder)
     tensor = Tensor(
         dtype=dtype,
         dims=dims,
-        data=body.offset(base, offset),
+        data=body.text.at(base, offset),
         region=storage.region,
         holder=storage.holder,
         start=offset,
@@ -226,6 +201,19 @@ def _place_tensor(
         writeable=True,
     )
     body.set(tensor, owned)
+
+
+def wanted_sizes(body: Body, shape: Any) -> tuple[Size, ...]:
+    """The sizes that argument 1 gives to a tensor, which are `shape` if that is constant."""
+    if shape is DYNAMIC:
+        dims = body.known_as(1, Shape, "the shape of a tensor is not known").dims
+    else:
+        dims = tuple(shape)
+    if len(dims) > 32:
+        body.leave("a tensor has too many axes")
+    for extent in dims:
+        body.guard(not_below(body, extent, MAX_BYTES))
+    return dims
 
 
 def at_least_one(body: Body, size: Size) -> Size:

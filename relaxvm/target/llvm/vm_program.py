@@ -6,10 +6,11 @@ in the module, and what the runtime must know to link them (`runtime.compiled_co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from ...base import CodegenError, reachable
+from ...base import CodegenError, llvm, reachable
 from ...runtime import (
     INTERPRETER,
     CompiledCode,
@@ -24,7 +25,7 @@ from .module import ModuleText
 from .text import mangle
 from .vm_body import Body
 from .vm_emit import Words
-from .vm_entry import emit_entry, fields_in_place, result_in_place
+from .vm_entry import Entry, fields_in_place, result_in_place
 from .vm_exits import Untranslatable
 from .vm_instructions import emit_instruction
 from .vm_support import declare_support
@@ -101,10 +102,6 @@ class Unit:
         self.sites.append((index, pc, registers))
         return len(self.sites) - 1
 
-    def declare_memset(self) -> None:
-        """Once is enough; more do no harm."""
-        self.generator.declare("llvm.memset.p0.i64", "void", ("ptr", "i8", "i64", "i1"))
-
     # -- the whole ---------------------------------------------------------------------------------
 
     def compile(self) -> CompiledCode:
@@ -116,28 +113,34 @@ class Unit:
         while True:
             self.words, self.sites = Words(support.names), []
             before = len(self.failed)
-            tried = [self._body(i) for i in range(len(self.infos)) if self.compiles(i)]
-            bodies = [each for each in tried if each is not None]
+            bodies: list[Body] = []
+            entries: list[llvm.Function] = []
+            for i in filter(self.compiles, range(len(self.infos))):
+                with self._or_interpreted(i):
+                    body = Body(self, i, self.resolved[i])
+                    body.translate(emit_instruction)
+                    bodies.append(body)
+            for body in bodies if len(self.failed) == before else ():
+                with self._or_interpreted(body.index):
+                    entries.append(Entry(self, body.index).emit(body.fresh))
             # A caller was emitted before its callee was found to be the interpreter's.
             if len(self.failed) == before:
                 break
-        entries = [emit_entry(self, body.index, body.fresh) for body in bodies]
         for text in (*(body.text for body in bodies), *entries):
             self.generator.add(text)
         by_index = {body.index: body for body in bodies}
         functions = tuple(self._described(i, by_index.get(i)) for i in range(len(self.infos)))
         return CompiledCode(self.words.names, functions, tuple(self.sites))
 
-    def _body(self, index: int) -> Body | None:
+    @contextmanager
+    def _or_interpreted(self, index: int) -> Iterator[None]:
+        """Around emitting a function: where that cannot be, the interpreter runs it."""
         try:
-            body = Body(self, index, self.resolved[index])
-            body.translate(emit_instruction)
-            return body
+            yield
         except Untranslatable as error:
             self.failed[index] = str(error)
         except CodegenError as error:
             self.failed[index] = f"LLVM code cannot be made of it: {error}"[:300]
-        return None
 
     def _described(self, index: int, body: Body | None) -> CompiledInfo:
         info, resolved = self.infos[index], self.resolved[index]

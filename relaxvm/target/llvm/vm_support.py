@@ -10,6 +10,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 from ...base import llvm
+from ...base.llvm import Value
 from ...runtime import pyabi as abi
 from ...runtime import result_memory as results
 from .module import ModuleText
@@ -22,7 +23,7 @@ _ARRAY_FLAGS = abi.WRITEABLE | abi.ALIGNED | abi.C_CONTIGUOUS
 _NEW_ARRAY = "ptr(ptr, ptr, i32, ptr, ptr, ptr, i32, ptr)"
 _COLD = "cold noinline nounwind"
 _INLINE = "alwaysinline nounwind"
-_EVERY: list[_Support] = []
+_EVERY: list[tuple[Callable[..., None], str, str]] = []
 
 
 class _Counting(Pieces):
@@ -30,40 +31,22 @@ class _Counting(Pieces):
     way: those that live for ever and those with very many references.
     """
 
-    def count(self, pointer: llvm.Value) -> None:
+    def count(self, pointer: Value) -> None:
         self.text.call("relaxvm_vm_count", self.ctx, pointer)
 
-    def drop(self, pointer: llvm.Value) -> None:
+    def drop(self, pointer: Value) -> None:
         self.text.call("relaxvm_vm_drop", self.ctx, pointer)
-
-
-class _Support:
-    """One function: `emit` gets the pieces of its body and its parameters but the context.
-
-    inlined  whether every module that calls it has it
-    """
-
-    def __init__(self, emit: Callable[..., None], signature: str, attributes: str) -> None:
-        self._emit = emit
-        self._signature = signature
-        self._attributes = attributes
-        self.inlined = attributes == _INLINE
-
-    def define(self, module: llvm.Module, words: Words) -> llvm.Function:
-        """The definition, in a module."""
-        linkage = "internal" if self.inlined else "hidden"
-        name = f"relaxvm_vm_{self._emit.__name__}"
-        f = module.define(self._signature, name, self._attributes, linkage)
-        context, *others = f.params
-        self._emit(_Counting(f, words, context), *others)
-        return f
 
 
 def _support(
     signature: str, attributes: str = "noinline nounwind"
 ) -> Callable[[Callable[..., None]], None]:
+    """One function: what it marks gets the pieces of its body and its parameters but the context.
+    Every module that calls an inlined one has it.
+    """
+
     def add(emit: Callable[..., None]) -> None:
-        _EVERY.append(_Support(emit, signature, attributes))
+        _EVERY.append((emit, signature, attributes))
 
     return add
 
@@ -79,9 +62,9 @@ def declare_support(text: ModuleText) -> Words:
     they use: the context of every program begins with those.
     """
     words, functions = _defined()
-    for support, f in zip(_EVERY, functions):
+    for f in functions:
         kinds = tuple(p.type for p in f.params)
-        if support.inlined:
+        if f.linkage == "internal":
             text.signatures[f.name] = f.result, kinds
             text.add(f)
         else:
@@ -94,15 +77,22 @@ def _defined() -> tuple[Words, list[llvm.Function]]:
     words, module = Words(), llvm.Module()
     for word in ("careful", "max_depth", "threads"):
         words.offset(word)
-    return words, [each.define(module, words) for each in _EVERY]
+    functions = []
+    for emit, signature, attributes in _EVERY:
+        linkage = "internal" if attributes == _INLINE else "hidden"
+        f = module.define(signature, f"relaxvm_vm_{emit.__name__}", attributes, linkage)
+        context, *others = f.params
+        emit(_Counting(f, words, context), *others)
+        functions.append(f)
+    return words, functions
 
 
-def _null_unless(e: Pieces, good: llvm.Value) -> None:
+def _null_unless(e: Pieces, good: Value) -> None:
     with e.text.if_(e.text.not_(good)):
         e.text.ret(None)
 
 
-def _ask(e: Pieces, name: str, *numbers: llvm.Operand) -> llvm.Value:
+def _ask(e: Pieces, name: str, *numbers: llvm.Operand) -> Value:
     """Call a helper of the runtime with ints."""
     row = e.text.alloca("i64", 8, len(numbers))
     for i, number in enumerate(numbers):
@@ -110,15 +100,7 @@ def _ask(e: Pieces, name: str, *numbers: llvm.Operand) -> llvm.Value:
     return e.text.call("relaxvm_vm_ask", e.ctx, e.word(f"call:{name}"), len(numbers), row)
 
 
-def _vectorcall(e: Pieces, name: str, *objects: llvm.Value) -> llvm.Value:
-    """Call a helper of the runtime with objects."""
-    row = e.text.alloca("ptr", 8, len(objects))
-    for i, one in enumerate(objects):
-        e.text.store(one, e.text.at(row, 8 * i))
-    return e.call("PyObject_Vectorcall", e.word(f"call:{name}"), row, len(objects), None)
-
-
-def _fetch(e: Pieces, normalized: bool = False) -> tuple[llvm.Value, ...]:
+def _fetch(e: Pieces, normalized: bool = False) -> tuple[Value, ...]:
     """The error that is set, taken away: its type, itself, its traceback."""
     places = [e.text.alloca("ptr") for _ in range(3)]
     e.call("PyErr_Fetch", *places)
@@ -131,7 +113,7 @@ def _fetch(e: Pieces, normalized: bool = False) -> tuple[llvm.Value, ...]:
 
 
 @_support("void(ptr, ptr)", _INLINE)
-def count(e: Pieces, one: llvm.Value) -> None:
+def count(e: Pieces, one: Value) -> None:
     """A reference more."""
     f = e.text
     place = f.at(one, abi.OB_REFCNT)
@@ -144,7 +126,7 @@ def count(e: Pieces, one: llvm.Value) -> None:
 
 
 @_support("void(ptr, ptr)", _INLINE)
-def drop(e: Pieces, one: llvm.Value) -> None:
+def drop(e: Pieces, one: Value) -> None:
     """A reference less; null is fine."""
     f = e.text
     with f.if_(f.op("icmp ne", one, None)):
@@ -161,7 +143,7 @@ def drop(e: Pieces, one: llvm.Value) -> None:
 
 
 @_support("ptr(ptr, ptr, i64, ptr)", _COLD)
-def ask(e: Pieces, callable_: llvm.Value, n: llvm.Value, words: llvm.Value) -> None:
+def ask(e: Pieces, callable_: Value, n: Value, words: Value) -> None:
     """Call a Python function with ints."""
     f = e.text
     objects = f.alloca("ptr", 8, _MAX_ASKED)
@@ -181,21 +163,14 @@ def ask(e: Pieces, callable_: llvm.Value, n: llvm.Value, words: llvm.Value) -> N
 
 
 @_support("ptr(ptr, i64, i64, ptr, ptr, i64)", _COLD)
-def leave(
-    e: Pieces,
-    site: llvm.Value,
-    code: llvm.Value,
-    spill: llvm.Value,
-    frame: llvm.Value,
-    depth: llvm.Value,
-) -> None:
+def leave(e: Pieces, site: Value, code: Value, spill: Value, frame: Value, depth: Value) -> None:
     """Go on in the interpreter, or raise what it would. Gives the function's result."""
     places = (e.text.cast("ptrtoint", pointer, "i64") for pointer in (spill, frame))
     e.text.ret(_ask(e, "leave", site, code, *places, depth))
 
 
 @_support("void(ptr, i64, i64)", _COLD)
-def note(e: Pieces, where: llvm.Value, depth: llvm.Value) -> None:
+def note(e: Pieces, where: Value, depth: Value) -> None:
     """Say on the error that is set which instruction it comes from."""
     f = e.text
     error = _fetch(e, normalized=True)
@@ -204,7 +179,7 @@ def note(e: Pieces, where: llvm.Value, depth: llvm.Value) -> None:
         e.call("PyException_SetTraceback", value, trace)
     numbers = [e.call("PyLong_FromLongLong", each) for each in (where, depth)]
     missing = f.op("or", *(f.op("icmp eq", number, None) for number in numbers))
-    told = f.either(f.not_(missing), lambda: _vectorcall(e, "note", *numbers, value))
+    told = f.either(f.not_(missing), lambda: e.vectorcall("note", *numbers, value))
     for number in numbers:
         e.drop(number)
     with f.if_(f.op("icmp eq", told, None)) as otherwise:
@@ -221,7 +196,7 @@ def note(e: Pieces, where: llvm.Value, depth: llvm.Value) -> None:
 
 
 @_support("ptr(ptr, i64)", _COLD)
-def make_frame(e: Pieces, index: llvm.Value) -> None:
+def make_frame(e: Pieces, index: Value) -> None:
     """A new frame of function `index`; null with an error set."""
     f = e.text
     answer = _ask(e, "frame", index)
@@ -232,7 +207,7 @@ def make_frame(e: Pieces, index: llvm.Value) -> None:
 
 
 @_support("void(ptr, i64, ptr)", _COLD)
-def drop_frame(e: Pieces, index: llvm.Value, frame: llvm.Value) -> None:
+def drop_frame(e: Pieces, index: Value, frame: Value) -> None:
     """Let go of a frame that cannot be kept. An error that is set stays so."""
     error = _fetch(e)
     e.drop(_ask(e, "drop", index, e.text.cast("ptrtoint", frame, "i64")))
@@ -245,7 +220,7 @@ def drop_frame(e: Pieces, index: llvm.Value, frame: llvm.Value) -> None:
 
 
 @_support("void(ptr, ptr, i64)", _INLINE)
-def release(e: Pieces, slots: llvm.Value, n: llvm.Value) -> None:
+def release(e: Pieces, slots: Value, n: Value) -> None:
     """Let go of a row of objects, null ones among them."""
     f = e.text
     with f.for_(n) as i:
@@ -254,7 +229,7 @@ def release(e: Pieces, slots: llvm.Value, n: llvm.Value) -> None:
 
 
 @_support("ptr(ptr, ptr, i64)", _INLINE)
-def take(e: Pieces, free: llvm.Value, index: llvm.Value) -> None:
+def take(e: Pieces, free: Value, index: Value) -> None:
     """A frame of function `index` nobody else uses; null with an error set."""
     f = e.text
     first = f.load("ptr", free)
@@ -265,14 +240,7 @@ def take(e: Pieces, free: llvm.Value, index: llvm.Value) -> None:
 
 
 @_support("void(ptr, ptr, i64, ptr, ptr, i64)", _INLINE)
-def give(
-    e: Pieces,
-    free: llvm.Value,
-    index: llvm.Value,
-    frame: llvm.Value,
-    watch: llvm.Value,
-    n: llvm.Value,
-) -> None:
+def give(e: Pieces, free: Value, index: Value, frame: Value, watch: Value, n: Value) -> None:
     """Keep the frame for another call, unless somebody kept an object of it."""
     f = e.text
     drop, look = f.label("drop"), f.label("look")
@@ -297,7 +265,7 @@ def give(
 # -- memory and boxes ------------------------------------------------------------------------------
 
 
-def _give_memory(e: Pieces, owner: llvm.Value, start: llvm.Value, data: llvm.Value) -> None:
+def _give_memory(e: Pieces, owner: Value, start: Value, data: Value) -> None:
     """Return `owner`, and in `data` the first aligned address from `start` on."""
     f = e.text
     address = f.op("add", f.cast("ptrtoint", start, "i64"), _ALIGNMENT - 1)
@@ -306,7 +274,7 @@ def _give_memory(e: Pieces, owner: llvm.Value, start: llvm.Value, data: llvm.Val
 
 
 @_support("ptr(ptr, i64, ptr)")
-def alloc(e: Pieces, size: llvm.Value, data: llvm.Value) -> None:
+def alloc(e: Pieces, size: Value, data: Value) -> None:
     """Aligned memory: the object that owns it, its address in `data`; null without an error."""
     f = e.text
     padded = f.op("add", size, _ALIGNMENT)
@@ -339,7 +307,7 @@ def alloc(e: Pieces, size: llvm.Value, data: llvm.Value) -> None:
 
 
 @_support("ptr(ptr, ptr, i64, ptr)")
-def alloc_again(e: Pieces, pair: llvm.Value, size: llvm.Value, data: llvm.Value) -> None:
+def alloc_again(e: Pieces, pair: Value, size: Value, data: Value) -> None:
     """The same, first of all the memory of an array of the pair."""
     f = e.text
     padded = f.op("add", size, _ALIGNMENT)
@@ -352,7 +320,7 @@ def alloc_again(e: Pieces, pair: llvm.Value, size: llvm.Value, data: llvm.Value)
     f.ret(f.call("relaxvm_vm_alloc", e.ctx, size, data))
 
 
-def _idle(e: Pieces, pair: llvm.Value) -> Iterator[llvm.Value]:
+def _idle(e: Pieces, pair: Value) -> Iterator[Value]:
     """What the caller emits runs for each array of a pair that nobody else can see."""
     f = e.text
     for k in range(2):
@@ -364,7 +332,7 @@ def _idle(e: Pieces, pair: llvm.Value) -> Iterator[llvm.Value]:
 
 
 @_support("ptr(ptr, ptr, ptr)", "nounwind")
-def wrap(e: Pieces, array: llvm.Value, dtype: llvm.Value) -> None:
+def wrap(e: Pieces, array: Value, dtype: Value) -> None:
     """An NDArray around an array, whose reference it takes (also where it fails)."""
     f = e.text
     fresh = e.call("PyType_GenericAlloc", e.word("type:NDArray"), 0)
@@ -380,13 +348,7 @@ def wrap(e: Pieces, array: llvm.Value, dtype: llvm.Value) -> None:
 
 @_support("ptr(ptr, ptr, ptr, i32, ptr, ptr, ptr)")
 def box(
-    e: Pieces,
-    descr: llvm.Value,
-    dtype: llvm.Value,
-    nd: llvm.Value,
-    dims: llvm.Value,
-    data: llvm.Value,
-    holder: llvm.Value,
+    e: Pieces, descr: Value, dtype: Value, nd: Value, dims: Value, data: Value, holder: Value
 ) -> None:
     """An NDArray over memory that `holder` keeps alive."""
     f = e.text
@@ -403,13 +365,13 @@ def box(
 @_support("ptr(ptr, ptr, ptr, ptr, i32, ptr, ptr, ptr)")
 def box_again(
     e: Pieces,
-    pair: llvm.Value,
-    descr: llvm.Value,
-    dtype: llvm.Value,
-    nd: llvm.Value,
-    dims: llvm.Value,
-    data: llvm.Value,
-    holder: llvm.Value,
+    pair: Value,
+    descr: Value,
+    dtype: Value,
+    nd: Value,
+    dims: Value,
+    data: Value,
+    holder: Value,
 ) -> None:
     """The same, around an array of the pair if it has this memory, dtype and shape; else a new one
     goes into the pair.
@@ -451,9 +413,7 @@ def box_again(
 
 
 @_support("ptr(ptr, ptr, ptr, ptr, ptr)")
-def tensor(
-    e: Pieces, value: llvm.Value, descr: llvm.Value, dtype: llvm.Value, kept: llvm.Value
-) -> None:
+def tensor(e: Pieces, value: Value, descr: Value, dtype: Value, kept: Value) -> None:
     """An argument that is wanted as a tensor, as the program sees it: itself if it is an NDArray
     without gaps, an NDArray over a view of it (a new reference, also put in `kept`) if it is a
     plain numpy array of the dtype; null for all else.
@@ -484,7 +444,7 @@ def tensor(
 
 
 @_support("ptr(ptr, ptr, i32)")
-def array(e: Pieces, value: llvm.Value, nd: llvm.Value) -> None:
+def array(e: Pieces, value: Value, nd: Value) -> None:
     """The array of an NDArray or a plain numpy array, of this rank; null for all else."""
     f = e.text
     ours = e.is_kind(value, "type:NDArray")
@@ -496,7 +456,7 @@ def array(e: Pieces, value: llvm.Value, nd: llvm.Value) -> None:
 
 
 @_support("ptr(ptr, i64, ptr)")
-def shape(e: Pieces, n: llvm.Value, dims: llvm.Value) -> None:
+def shape(e: Pieces, n: Value, dims: Value) -> None:
     """A ShapeTuple of `n` sizes."""
     f = e.text
     fresh = e.call("PyType_GenericAlloc", e.word("type:ShapeTuple"), n)
@@ -512,7 +472,7 @@ def shape(e: Pieces, n: llvm.Value, dims: llvm.Value) -> None:
 
 
 @_support("ptr(ptr, ptr)")
-def adopt(e: Pieces, value: llvm.Value) -> None:
+def adopt(e: Pieces, value: Value) -> None:
     """What an extern returned, as the program sees it. Takes the reference."""
     f = e.text
     slow = f.label("slow")
@@ -532,6 +492,6 @@ def adopt(e: Pieces, value: llvm.Value) -> None:
         f.ret(value)
     f.jump(slow)
     f.start(slow)
-    adopted = _vectorcall(e, "adopt", value)
+    adopted = e.vectorcall("adopt", value)
     e.drop(value)
     f.ret(adopted)

@@ -7,7 +7,6 @@ and shapes; overlaps. Only when a round fails is it found out which check it was
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from ...base import DataType, to_numpy_dtype
 from ...base.llvm import Function, Operand, Value, constant, value
 from ...ir import IntImm, PrimExpr, Var, is_const
 from ...runtime import Failure
+from ...tir import Buffer
 from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
 from .signature import Parameter, Signature
-from .text import scalar_type
+from .text import constant_size, scalar_type
 
 # struct Arg, as the runtime fills it in.
 ARG_BYTES = 40
@@ -40,6 +40,7 @@ class _Tensor:
 
     index: int
     param: Parameter
+    buffer: Buffer
     data: Value = _NULL
     dims: tuple[Value, ...] = ()
     strides: tuple[Value, ...] = ()
@@ -54,7 +55,7 @@ class _Wrapper:
         self.exits: list[tuple[Operand, str]] = []
         self._round: list[tuple[Value, int]] = []
         self.tensors = [
-            _Tensor(i, p) for i, p in enumerate(signature.params) if p.buffer is not None
+            _Tensor(i, p, p.buffer) for i, p in enumerate(signature.params) if p.buffer is not None
         ]
 
     # -- checks ------------------------------------------------------------------------------------
@@ -93,15 +94,14 @@ class _Wrapper:
         return self.g.text.load(of, place, 4 if of == "i32" else 8)
 
     def at(self, pointer: Value, offset: int) -> Value:
-        return pointer if offset == 0 else self.g.text.at(pointer, offset, inbounds=True)
+        return self.g.text.at(pointer, offset, inbounds=True)
 
     def vector(self, pointer: Value, count: int) -> tuple[Value, ...]:
         return tuple(self.g.text.load("i64", self.at(pointer, 8 * i)) for i in range(count))
 
     def value(self, e: PrimExpr) -> Value:
         """An expression over what is bound, as i64."""
-        lowered = e if type(e) is IntImm else lower_intrinsics(e)
-        return self.g.widened(lowered, self.g.evaluate(lowered))
+        return self.g.wide_value(e if type(e) is IntImm else lower_intrinsics(e))
 
     # -- the rounds --------------------------------------------------------------------------------
 
@@ -142,8 +142,7 @@ class _Wrapper:
             self._load(tensor)
         pending: list[tuple[_Tensor, int, PrimExpr]] = []
         for tensor in self.tensors:
-            assert tensor.param.buffer is not None
-            for axis, e in enumerate(tensor.param.buffer.shape):
+            for axis, e in enumerate(tensor.buffer.shape):
                 if isinstance(e, Var) and e not in self.g.env:
                     self._bind_symbol(e, tensor.dims[axis], Failure("shape", tensor.index, axis))
                 else:
@@ -159,8 +158,7 @@ class _Wrapper:
 
     def _load(self, tensor: _Tensor) -> None:
         g, i = self.g, tensor.index
-        assert tensor.param.buffer is not None
-        shape = tensor.param.buffer.shape
+        shape = tensor.buffer.shape
         tensor.data = self.field(i, _DATA, "ptr")
         if shape:
             tensor.dims = self.vector(self.field(i, _SHAPE, "ptr"), len(shape))
@@ -188,16 +186,14 @@ class _Wrapper:
             self.check(g.text.op("icmp ne", back, value), failure)
 
     def _bind_strides(self, tensor: _Tensor) -> None:
-        assert tensor.param.buffer is not None
-        for axis, e in enumerate(tensor.param.buffer.strides):
+        for axis, e in enumerate(tensor.buffer.strides):
             if isinstance(e, Var) and e not in self.g.env:
                 itemsize = tensor.param.dtype.itemsize
                 elements = self.g.text.op("sdiv", tensor.strides[axis], itemsize)
                 self._bind_symbol(e, elements, Failure("strides", tensor.index, axis))
 
     def _check_layout(self, tensor: _Tensor) -> None:
-        g, i, buffer = self.g, tensor.index, tensor.param.buffer
-        assert buffer is not None
+        g, i, buffer = self.g, tensor.index, tensor.buffer
         size = tensor.param.dtype.itemsize
         if size > 1 and tensor.not_empty != "false":
             address = g.text.cast("ptrtoint", tensor.data, "i64")
@@ -225,9 +221,8 @@ class _Wrapper:
 
     def _wrong_stride(self, tensor: _Tensor, axis: int, expected: int | Value) -> Value:
         g = self.g
-        assert tensor.param.buffer is not None
         bad = g.text.op("icmp ne", tensor.strides[axis], expected)
-        if not isinstance(tensor.param.buffer.shape[axis], IntImm):
+        if not isinstance(tensor.buffer.shape[axis], IntImm):
             bad = g.text.op("and", bad, g.text.op("icmp ne", tensor.dims[axis], 1))
         return self._where_any(tensor, bad)
 
@@ -254,9 +249,7 @@ class _Wrapper:
                 if "false" in (one.not_empty, other.not_empty):
                     continue
                 bad = overlap(g.text, ranges[one.index], ranges[other.index])
-                for tensor in (one, other):
-                    if tensor.not_empty != "true":
-                        bad = g.text.op("and", bad, tensor.not_empty)
+                bad = self._where_any(other, self._where_any(one, bad))
                 self.check(bad, Failure("alias", one.index, other=other.index))
         self.end_round()
 
@@ -303,14 +296,12 @@ class _Wrapper:
 
     def _range(self, tensor: _Tensor) -> tuple[Value, Value]:
         """First byte and the byte after the last."""
-        g, buffer = self.g, tensor.param.buffer
-        assert buffer is not None
+        g, buffer = self.g, tensor.buffer
         low = g.text.cast("ptrtoint", tensor.data, "i64")
         size = tensor.param.dtype.itemsize
-        extents = [e.value for e in buffer.shape if isinstance(e, IntImm)]
-        if len(extents) == len(buffer.shape) and not buffer.strides:
-            size *= math.prod(extents)
-            return low, g.text.op("add", low, min(size, 1 << 62))
+        whole = None if buffer.strides else constant_size(buffer.shape, size)
+        if whole is not None:
+            return low, g.text.op("add", low, min(whole, 1 << 62))
         high = g.text.op("add", low, size)
         for dim, stride in zip(tensor.dims, tensor.strides):
             reach = g.text.op("mul", g.text.op("sub", dim, 1), stride)
