@@ -12,10 +12,10 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any
 
-from .base import LoadError, decided
+from .base import LoadError, decided, record
 from .ir import IRModule, Map, PassContext
 from .relax import transform
 from .target import Target
@@ -25,7 +25,7 @@ CORES = "num-cores"
 """The option of targets."""
 
 
-@dataclass(frozen=True)
+@record
 class Choices:
     """What a build decides about a model as a whole. What is left out is as in any other build.
 

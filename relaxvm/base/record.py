@@ -12,7 +12,7 @@ import operator
 from collections.abc import Callable
 from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 if TYPE_CHECKING:
     from typing_extensions import dataclass_transform
@@ -26,9 +26,26 @@ _T = TypeVar("_T")
 _set = object.__setattr__
 
 
+@overload
+def record(cls: type[_T]) -> type[_T]: ...
+
+
+@overload
+def record(*, values: bool) -> Callable[[type[_T]], type[_T]]: ...
+
+
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
-def record(cls: type[_T]) -> type[_T]:
-    """``@record`` instead of ``@dataclass(frozen=True)``."""
+def record(cls: Any = None, *, values: bool = True) -> Any:
+    """``@record`` instead of ``@dataclass(frozen=True)``.
+
+    values  False: each is equal to itself alone, and shown as the class it comes from says
+    """
+    if cls is None:
+        return lambda cls: _record(cls, _SHARED if values else _FROZEN)
+    return _record(cls, _SHARED)
+
+
+def _record(cls: type[_T], methods: dict[str, Any]) -> type[_T]:
     kind: Any = dataclass(init=False, repr=False, eq=False)(cls)
     names = kind.__match_args__
 
@@ -38,7 +55,7 @@ def record(cls: type[_T]) -> type[_T]:
 
     kind.__init__ = __init__
     kind._values_ = operator.attrgetter(*(names or ["__class__"]))
-    for name, method in _SHARED.items():
+    for name, method in methods.items():
         if name not in vars(cls):
             setattr(kind, name, method)
     return cast("type[_T]", kind)
@@ -90,10 +107,5 @@ def _delattr(self: Any, name: str) -> None:
     raise FrozenInstanceError(f"cannot delete field {name!r}")
 
 
-_SHARED = {
-    "__eq__": _eq,
-    "__hash__": _hash,
-    "__repr__": _repr,
-    "__setattr__": _setattr,
-    "__delattr__": _delattr,
-}
+_FROZEN = {"__setattr__": _setattr, "__delattr__": _delattr}
+_SHARED = {**_FROZEN, "__eq__": _eq, "__hash__": _hash, "__repr__": _repr}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from ..base import ScheduleError, submodules
+from ..base import ScheduleError, record, submodules
 from ..ir import IntImm, IRModule
 from ..tir import PrimFunc
 
@@ -39,7 +38,7 @@ class ArgInfo:
         return TensorInfo.from_json(json_obj)
 
 
-@dataclass(frozen=True)
+@record
 class TensorInfo(ArgInfo):
     """A tensor: its dtype, and its shape as integers."""
 

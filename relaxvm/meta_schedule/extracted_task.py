@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ..base import submodules
+from ..base import record, submodules
 from ..ir import IRModule
 from ..target import Target
 
 
-@dataclass(frozen=True)
+@record
 class ExtractedTask:
     """A kernel of a model.
 

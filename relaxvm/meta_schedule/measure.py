@@ -20,10 +20,10 @@ import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ..base import RelaxvmError, ScheduleError, submodules
+from ..base import RelaxvmError, ScheduleError, record, submodules
 from ..ir import IRModule, save_json
 from ..runtime import write_atomically
 from ..target import Target, default_schedule
@@ -49,7 +49,7 @@ _AT_ONCE = 4
 _SLOWEST, _LEAST_SECONDS = 20, 2.0
 
 
-@dataclass(frozen=True)
+@record
 class Refusal:
     """Why a candidate has no time.
 
@@ -67,7 +67,7 @@ class Refusal:
         return f"{self.kind}: {self.reason}" + (f" (see {self.file})" if self.file else "")
 
 
-@dataclass(frozen=True)
+@record
 class Measured:
     """What became of a candidate.
 
@@ -91,7 +91,7 @@ class Measured:
     schedule: Schedule | None = None
 
 
-@dataclass(frozen=True)
+@record
 class Comparison:
     """Two candidates, measured by turns.
 

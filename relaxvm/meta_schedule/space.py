@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from typing import Any, Protocol
 
-from ..base import CpuModel, ScheduleError, submodules
+from ..base import CpuModel, ScheduleError, record, submodules
 from ..ir import IRModule
 from ..target import cpu_model
 from ..tir import PrimFunc
@@ -37,7 +37,7 @@ from .database import key_of
 _AHEAD = 8
 
 
-@dataclass(frozen=True)
+@record
 class Point:
     """plans    of blocks, by their names
     without     names of rules for groups that are not to take blocks

@@ -13,13 +13,13 @@ import os
 import platform
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 import llvmlite
 import numpy as np
 
-from ..base import RelaxvmError, ScheduleError, submodules
+from ..base import RelaxvmError, ScheduleError, record, submodules
 from ..ir import PassContext, load_msgpack
 from ..runtime import machine_roof
 from ..target import Target, cpu_model, machine_of
@@ -38,7 +38,7 @@ from .tasks import Listener, Task
 _ROOFS = 3
 
 
-@dataclass(frozen=True)
+@record
 class Order:
     """A piece of work for a station.
 
@@ -61,7 +61,7 @@ class Order:
     sizes: Mapping[str, int | float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
+@record
 class Report:
     """What a station did.
 

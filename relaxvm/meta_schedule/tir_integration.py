@@ -8,10 +8,9 @@ import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..base import ScheduleError, submodules
+from ..base import ScheduleError, record, submodules
 from ..ir import IRModule
 from ..target import Target
 from ..te import Tensor, create_prim_func
@@ -30,7 +29,7 @@ from .tuning import Parts, tune_kernels
 _logger = logging.getLogger("relaxvm.meta_schedule")
 
 
-@dataclass(frozen=True)
+@record
 class TuneConfig:
     """How much is tried.
 

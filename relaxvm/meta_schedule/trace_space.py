@@ -10,11 +10,10 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, NoReturn
 
-from ..base import ScheduleError, TIRError, submodules
+from ..base import ScheduleError, TIRError, record, submodules
 from ..ir import IRModule
 from ..target import Target
 from ..tir import PrimFunc
@@ -33,7 +32,7 @@ _KNOWN = 0.7
 _FIRST_WON, _FIRST_SECONDS, _FADES, _TRIAL_SECONDS, _LEAST_SHARE = 0.5, 4.0, 0.98, 0.1, 0.1
 
 
-@dataclass(frozen=True)
+@record
 class Traced:
     """A point: the instructions that gave a schedule, with their decisions."""
 

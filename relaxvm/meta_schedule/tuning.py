@@ -19,10 +19,10 @@ import os
 import pathlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ..base import ScheduleError, submodules
+from ..base import ScheduleError, record, submodules
 from ..ir import IRModule
 from ..target import Target, cpu_model
 from .builder import Builder, plain_context
@@ -61,7 +61,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
 """What the fields of `Parts` may be, but for spaces."""
 
 
-@dataclass(frozen=True)
+@record
 class Parts:
     """What a tuning is made of; each is an object, of the user's perhaps, or the name of a kind.
 
@@ -184,7 +184,7 @@ class Parts:
         )
 
 
-@dataclass(frozen=True)
+@record
 class Setting:
     """What an engine is made with, here or at a station."""
 

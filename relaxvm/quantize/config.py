@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextvars
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
-from ..base import PassError, did_you_mean
+from ..base import PassError, did_you_mean, record
 
 _CHOICES = {
     "calibrate_mode": ("min_max", "percentile", "kl_divergence", "global_scale"),
@@ -18,7 +18,7 @@ _CHOICES = {
 _FLAGS = ("per_channel", "symmetric", "skip_first", "skip_last", "skip_dense_layer")
 
 
-@dataclass(frozen=True)
+@record
 class QConfig:
     """Options of quantisation.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
-from ..base import PassError
+from ..base import PassError, record
 from ..ir import IRModule
 from ..pipeline import build
 from ..runtime import NDArray, VirtualMachine, cpu
@@ -22,7 +22,7 @@ from .pairs import annotate, ranges, realize
 Metric = Callable[[Any, Any], float]
 
 
-@dataclass(frozen=True)
+@record
 class LayerCost:
     """name, operator: of the layer, or "all"; error: what the metric gives; float_us, quantised_us:
     microseconds of the whole model without and with it quantised, medians.

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import PassError, declined, in_function, reachable
+from ..base import PassError, declined, in_function, reachable, record
 from ..ir import GlobalVar, IntImm, IRModule, Map, Op
 from ..relax import Call, Constant, Function, TensorStructInfo, TupleGetItem, Var, transform
 from ..relax.flow import leaves, name_of
@@ -67,7 +67,7 @@ def main_of(mod: IRModule) -> GlobalVar:
     return chosen[0]
 
 
-@dataclass(frozen=True)
+@record
 class Layer:
     """A product or convolution.
 

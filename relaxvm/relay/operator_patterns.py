@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from ..base import record
 from ..relax.dpl import (
     AttrPattern,
     CallPattern,
@@ -64,7 +64,7 @@ _PARTS: dict[str, Callable[..., DFPattern]] = {
 }
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class SpelledPattern(DFPattern):
     """A call of an operator of Relay, as visitors see it or as the graph language has it."""
 

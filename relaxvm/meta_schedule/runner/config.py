@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from ...base import ScheduleError, submodules
+from ...base import ScheduleError, record, submodules
 
 _MOST = 10**9
 
 
-@dataclass(frozen=True)
+@record
 class EvaluatorConfig:
     """How long is measured.
 
@@ -43,7 +42,7 @@ class EvaluatorConfig:
         }
 
 
-@dataclass(frozen=True)
+@record
 class RPCConfig:
     """Where TVM's tracker is. Nothing here speaks to it."""
 

@@ -22,10 +22,10 @@ Each kind says with what it matches in `step`, a step of the machine in `match.p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
-from ...base import DataType, PatternError
+from ...base import DataType, PatternError, record
 from ...base import dtype as as_dtype
 from ...ir import GlobalVar, Node, Op, PrimExpr, descend, post_order, structural_equal
 from ..expr import (
@@ -231,7 +231,7 @@ def _kept(pattern: DFPattern, name: str, value: Any) -> None:
 # -- leaves ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class WildcardPattern(DFPattern):
     """Anything."""
 
@@ -239,7 +239,7 @@ class WildcardPattern(DFPattern):
         return rest
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class ExprPattern(DFPattern):
     """What is structurally equal to `expr`, often an operator."""
 
@@ -260,7 +260,7 @@ class ExprPattern(DFPattern):
         return frozenset((self.expr,)) if isinstance(self.expr, Op) else None
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class VarPattern(DFPattern):
     """A variable, bound or not, of the name `name_hint` ("" for any)."""
 
@@ -295,7 +295,7 @@ class GlobalVarPattern(VarPattern):
         return rest if isinstance(value, GlobalVar) and self.name_hint in value.name_hint else FAIL
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class ExternFuncPattern(DFPattern):
     """The packed function `global_symbol` ("" for any)."""
 
@@ -308,7 +308,7 @@ class ExternFuncPattern(DFPattern):
         return FAIL
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class ConstantPattern(DFPattern):
     """A constant array."""
 
@@ -316,7 +316,7 @@ class ConstantPattern(DFPattern):
         return rest if isinstance(match.value(place), Constant) else FAIL
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class PrimArrPattern(DFPattern):
     """A shape, as an argument is one, that is provably `fields`."""
 
@@ -349,7 +349,7 @@ def _dims(shape: Any, what: str) -> tuple[PrimExpr, ...]:
 _EITHER_WAY = frozenset({"relax.add", "relax.multiply", "add", "multiply"})
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class CallPattern(DFPattern):
     """A call of `op` with `args`; `relax.add` and `relax.multiply` either way around.
 
@@ -390,7 +390,7 @@ class CallPattern(DFPattern):
         return (self.op,)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class TuplePattern(DFPattern):
     """A tuple of `fields`, in this order."""
 
@@ -456,7 +456,7 @@ def _opened(pattern: DFPattern) -> tuple[DFPattern, ...]:
     return pattern.fields if isinstance(pattern, TuplePattern) else ()
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class TupleGetItemPattern(DFPattern):
     """Field `index` (None: any) of a tuple."""
 
@@ -475,7 +475,7 @@ class TupleGetItemPattern(DFPattern):
         return enter, self.tuple_value, value.tuple_value, rest
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class FunctionPattern(DFPattern):
     """A function of `params` whose result is `body`."""
 
@@ -496,7 +496,7 @@ class FunctionPattern(DFPattern):
 # -- of the same value ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class OrPattern(DFPattern):
     """What `left` matches, or else `right`."""
 
@@ -517,7 +517,7 @@ class OrPattern(DFPattern):
         return None if left is None or right is None else left | right
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class AndPattern(DFPattern):
     """What both `left` and `right` match."""
 
@@ -537,7 +537,7 @@ class AndPattern(DFPattern):
         return right if left is None else left if right is None else left & right
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class NotPattern(DFPattern):
     """What `to_reject` does not match."""
 
@@ -550,7 +550,7 @@ class NotPattern(DFPattern):
         return match.unless(self.to_reject, place, rest)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class _Refined(DFPattern):
     pattern: DFPattern
     around: ClassVar[tuple[str, ...]] = ("pattern",)
@@ -568,7 +568,7 @@ def _check(match: Match, pattern: _Refined, place: Any, rest: Goals) -> Goals:
     return rest if pattern.holds(match, place) else FAIL
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class StructInfoPattern(_Refined):
     """What `pattern` matches, if it is certainly an instance of `struct_info`."""
 
@@ -585,7 +585,7 @@ class StructInfoPattern(_Refined):
         return info is not None and match.fits(self.struct_info, info)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class DataTypePattern(_Refined):
     """What `pattern` matches, if it is a tensor or scalar of `dtype`."""
 
@@ -600,7 +600,7 @@ class DataTypePattern(_Refined):
         return isinstance(info, (TensorStructInfo, PrimStructInfo)) and info.dtype is self.dtype
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class ShapePattern(_Refined):
     """What `pattern` matches, if it is a tensor whose shape is provably `shape`."""
 
@@ -615,7 +615,7 @@ class ShapePattern(_Refined):
         return isinstance(info, TensorStructInfo) and match.equal_dims(self.shape, info.dims)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class AttrPattern(_Refined):
     """What `pattern` matches, if it has these `attrs`: of a call, an operator, a function."""
 

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from ...base import DataType, PassError, decided
+from ...base import DataType, PassError, decided, record
 from ...ir import IntImm, Op, PassContext
 from ...ir.transform import NUMERICS
 from ..derive import is_base_of
@@ -161,7 +161,7 @@ class _Quick(DFPattern):
         raise NotImplementedError
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class _Apply(_Quick):
     """A call of one of `ops` with at least `args`; add and multiply either way around."""
 
@@ -191,7 +191,7 @@ class _Apply(_Quick):
         return self.ops
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class _Number(_Quick):
     """A scalar or an array of nothing but `number`, or one number."""
 
@@ -210,7 +210,7 @@ class _Number(_Quick):
         return rest
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class _Each(DFPattern):
     """A tuple of any length, whose fields are looked through, and tuples that they are taken of."""
 

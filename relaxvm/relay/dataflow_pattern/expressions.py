@@ -6,9 +6,9 @@ dominates(is_op("nn.conv2d")(wildcard(), wildcard()), is_op("nn.relu")(wildcard(
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from ...base import record
 from ...ir import post_order
 from ...relax import If, SeqExpr
 from ...relax.dpl import FAIL, DFPattern, Match, enter, enter_all, wildcard
@@ -16,7 +16,7 @@ from ...relax.static_type import of_static_type
 from ..spelling import parts_of
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class IfPattern(DFPattern):
     """A branch."""
 
@@ -32,7 +32,7 @@ class IfPattern(DFPattern):
         return enter_all(self.parts, (value.cond, *branches), rest)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class LetPattern(DFPattern):
     """A let, of which `body` is all that comes after the variable and its value."""
 
@@ -46,7 +46,7 @@ class LetPattern(DFPattern):
         return enter_all(self.parts, place.let, rest)
 
 
-@dataclass(frozen=True, eq=False, repr=False)
+@record(values=False)
 class DominatorPattern(DFPattern):
     """What `child` matches, if every way up its operands leads over what `path` matches to one and
     the same value that `parent` matches.

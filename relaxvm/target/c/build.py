@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ...base import RelaxvmError, add_note
+from ...base import RelaxvmError, add_note, record
 from ...ir import GlobalVar, IRModule, PassContext
 from ...ir.transform import Pass
 from ...runtime import KernelInfo, KernelSection, NativeCode
@@ -32,7 +32,7 @@ _CONFIG = {"tir.VectorizeLoop.explicit_vectors": False}
 _DEFAULTS = {"tir.math_formulas": False, "tir.UnrollLoop.explicit_unroll": False}
 
 
-@dataclass(frozen=True)
+@record
 class Sources(Mapping[str, str]):
     """The texts of a library by format.
 

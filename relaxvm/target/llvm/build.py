@@ -5,12 +5,12 @@ functions of the virtual machine that call them.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import msgpack
 
-from ...base import LoadError, RelaxvmError, add_note
+from ...base import LoadError, RelaxvmError, add_note, record
 from ...ir import IRModule, PassContext
 from ...ir.transform import Pass
 from ...runtime import (
@@ -81,7 +81,7 @@ class Sources(Mapping[str, str]):
         return 3
 
 
-@dataclass(frozen=True)
+@record
 class Kernels:
     """Compiled loop functions.
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from ...base import CodegenError, DataType, NameSupply, add_note, callees_first, reachable
+from ...base import CodegenError, DataType, NameSupply, add_note, callees_first, reachable, record
 from ...base.llvm import Function, Value, constant
 from ...ir import Call, GlobalVar, IRModule, PrimExpr, Var, is_const
 from ...runtime import Failure, KernelInfo
@@ -53,7 +53,7 @@ class Definition:
     kinds: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
+@record
 class InnerKernel:
     """How other modules call a kernel without its wrapper.
 
@@ -67,7 +67,7 @@ class InnerKernel:
     threads: bool
 
 
-@dataclass(frozen=True)
+@record
 class Generated:
     """An LLVM module, to which more may be added, and what its wrappers are."""
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from ...base import CodegenError, config
+from ...base import CodegenError, config, record
 from ...ir import PassContext
 from ...runtime import address_in_process, rest_while_forking
 from ..target import Target
@@ -87,7 +86,7 @@ def has_maximum() -> bool:
     return bool(llvm().llvm_version_info[0] >= 18)
 
 
-@dataclass(frozen=True)
+@record
 class Machine:
     """For what to generate code. `features` is canonical: sorted "+a,-b" text."""
 
@@ -169,7 +168,7 @@ def has_symbol(name: str) -> bool:
     return address_in_process(name) is not None or llvm().address_of_symbol(name) is not None
 
 
-@dataclass(frozen=True)
+@record
 class Compiled:
     """What became of a module; parts that were not asked for are empty."""
 

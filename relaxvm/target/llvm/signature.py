@@ -4,10 +4,9 @@ programs, accesses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-from ...base import CodegenError, DataType, NameSupply
+from ...base import CodegenError, DataType, NameSupply, record
 from ...ir import Call, Cast, FloatImm, IntImm, PrimExpr, SizeVar, Var, is_const
 from ...runtime import KernelParam
 from ...runtime.dims import MAX_LENGTH, Dim
@@ -16,7 +15,7 @@ from ...tir.analysis import access_nodes, buffer_accesses, gathered_data
 from ...tir.transform import size_bounds
 
 
-@dataclass(frozen=True)
+@record
 class Parameter:
     """One parameter: a scalar variable, or a buffer. `name` is unique in the function."""
 
@@ -31,7 +30,7 @@ class Parameter:
         return self.var.dtype if self.buffer is None else self.buffer.dtype
 
 
-@dataclass(frozen=True)
+@record
 class Signature:
     """Parameters in order, then the symbols that their shapes and strides bind, in order of first
     appearance.

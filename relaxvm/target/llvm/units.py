@@ -11,13 +11,13 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, is_dataclass, replace
+from dataclasses import field, fields, is_dataclass, replace
 from typing import Any
 
 import msgpack
 
 from ... import __version__
-from ...base import Decision, InternalError, config, tell
+from ...base import Decision, InternalError, config, record, tell
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
 from ...ir.transform import Pass, Sequential
 from ...runtime import KernelInfo, Plain, rows_replaced
@@ -35,7 +35,7 @@ from .signature import signature_of
 _NUMBERED = re.compile(r"_?\d+$")
 
 
-@dataclass(frozen=True)
+@record
 class Settings:
     """What units are compiled for, and how.
 
@@ -82,7 +82,7 @@ def _pass_plain(schedule: Pass) -> list[Any]:
     return [schedule.info.name, [(k, _plain(v) if is_dataclass(v) else v) for k, v in options]]
 
 
-@dataclass(frozen=True)
+@record
 class Unit:
     """Functions that are compiled together.
 
@@ -208,7 +208,7 @@ def exported_functions(mod: IRModule) -> list[GlobalVar]:
 # -- compiling -------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
+@record
 class CompiledUnit(Plain, form="list"):
     """What becomes of a unit; it does not know under which names its kernels are called.
 
@@ -268,7 +268,7 @@ class CompiledUnit(Plain, form="list"):
                 )
 
 
-@dataclass(frozen=True)
+@record
 class GeneratedUnit:
     """A unit of which only LLVM's part is left to do.
 

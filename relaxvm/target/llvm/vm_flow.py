@@ -5,15 +5,15 @@ registers are live where, and which must stay in memory between blocks.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from ...base import record
 from ...runtime.ops import Op, OpKind
 
 MAX_LIVENESS_WORK = 20_000_000
 _SEVERAL = -2
 
 
-@dataclass(frozen=True)
+@record
 class Flow:
     """What `flow_of` finds.
 
