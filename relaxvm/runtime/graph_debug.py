@@ -56,28 +56,12 @@ class GraphModuleDebug(GraphModule):
         self._seconds: list[tuple[Node, BenchmarkResult]] = []
         self._given: dict[str, NDArray] = {}
 
-    def run(
-        self,
-        number: int = 1,
-        repeat: int = 1,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
-        **input_dict: Any,
-    ) -> None:
-        """Run the graph, with these inputs set before, timing each node as `timing.measure` does;
-        write the folder and print the table.
+    def run(self, number: int = 1, repeat: int = 1, **input_dict: Any) -> None:
+        """Run the graph, with these inputs set before, timing each node as `timing.measure` does,
+        whose options may be among them; write the folder and print the table.
         """
+        options = timing.options_in(input_dict, number=number, repeat=repeat)
         self.set_input(**input_dict)
-        options: dict[str, Any] = {
-            "number": number,
-            "repeat": repeat,
-            "min_repeat_ms": min_repeat_ms,
-            "limit_zero_time_iterations": limit_zero_time_iterations,
-            "cooldown_interval_ms": cooldown_interval_ms,
-            "repeats_to_cooldown": repeats_to_cooldown,
-        }
         self._measure(options)
         self._dump()
         print(self.get_debug_result())

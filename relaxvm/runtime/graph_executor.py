@@ -383,28 +383,18 @@ class GraphModule:
         func_name: str = "run",
         repeat: int = 5,
         number: int = 5,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
+        *,
         end_to_end: bool = False,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """How long a run takes; with `end_to_end`, setting the inputs `kwargs` and copying the
-        results out included.
+        """How long a run takes; with `end_to_end`, setting the inputs and copying the results out
+        included. `kwargs` are inputs by name, and options as in `timing.measure`.
         """
+        options = timing.options_in(kwargs, repeat=repeat, number=number)
         if kwargs and not end_to_end:
             self.set_input(**kwargs)
         call = functools.partial(self.module.run_from_inputs, kwargs) if end_to_end else None
-        return timing.measure(
-            call or self.module[func_name],
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            limit_zero_time_iterations=limit_zero_time_iterations,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-        )
+        return timing.measure(call or self.module[func_name], **options)
 
 
 # -- what a graph is run with ----------------------------------------------------------------------

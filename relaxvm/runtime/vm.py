@@ -473,24 +473,15 @@ class VirtualMachine(RelayCalls):
         number: int = 10,
         repeat: int = 1,
         min_repeat_ms: int = 0,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
+        *,
         f_preproc: str = "",
-        limit_zero_time_iterations: int = 100,
+        **options: int,
     ) -> Callable[..., BenchmarkResult]:
         """A function that takes the arguments of `func_name` (none, for a saved function) and
-        measures seconds per call; options as in `timing.time_evaluator`.
+        measures seconds per call; options as in `timing.measure`.
         """
-        return timing.time_evaluator(
-            self[func_name],
-            f_preproc,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-            limit_zero_time_iterations=limit_zero_time_iterations,
-        )
+        options |= {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
+        return timing.time_evaluator(self[func_name], f_preproc, **options)
 
     def __repr__(self) -> str:
         names = ", ".join(self.function_names)
