@@ -329,13 +329,9 @@ class VirtualMachine(RelayCalls):
         It is about a call made now: an instrument or limits make the interpreter run everything.
         """
         fn = self._linked(func_name)
-        reason = self._why_careful() or self._interpreted
-        compiled = self._compiled.get(func_name)
-        if reason or compiled is None:
-            return explain.explain_interpreted(fn, reason)
-        if compiled.call is None:
-            return explain.explain_interpreted(fn, compiled.reason)
-        return explain.explain_compiled(fn, compiled.explanation)
+        known = self._compiled.get(func_name) or CompiledFunction(None, "")
+        reason = self._why_careful() or self._interpreted or known.reason
+        return explain.explain_function(fn, reason, known.steps)
 
     # TVM's stateful interface
 
