@@ -51,19 +51,10 @@ from .trampoline import fast_path_problem
 _MAX_FRAMES = 8
 """Frames kept per function; concurrent calls beyond have frames of their own, used once."""
 _INT64_MAX = (1 << 63) - 1
+_BUILTINS = (tuple, int, float, bool, bytes, str)
 _TYPES: dict[str, type] = {
-    "NDArray": NDArray,
-    "ndarray": np.ndarray,
-    "tuple": tuple,
-    "ShapeTuple": ShapeTuple,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "bytes": bytes,
-    "str": str,
-    "VMClosure": VMClosure,
-    "VMSequence": VMSequence,
-    "Offer": Offer,
+    kind.__name__: kind
+    for kind in (*_BUILTINS, NDArray, np.ndarray, ShapeTuple, VMClosure, VMSequence, Offer)
 }
 _OBJECTS: dict[str, Any] = {
     "None": None,

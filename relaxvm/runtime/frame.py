@@ -26,15 +26,12 @@ from ..base import VMError, reachable
 from .builtin import Builtins, Storage, alloc_storage_of, new_tensor_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
+from .result_memory import COUNTS_TELL
 
 _SMALL_BYTES = 1 << 16
 _SMALL_TOTAL_BYTES = 1 << 24
 _MAX_CONDITIONAL_BYTES = 1 << 20
 _MAX_KEPT = 8
-# Elsewhere a count says nothing about who else holds an object.
-_COUNTS_TELL = (
-    sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
-)
 _SHOWING = (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE)
 
 
@@ -204,7 +201,7 @@ def plan_frame(
         if pc > first_branch and op.size_bytes > _MAX_CONDITIONAL_BYTES:
             continue
         if op.dst >= info.num_inputs and op.dst not in returned:
-            if op.dst not in shown or _COUNTS_TELL:
+            if op.dst not in shown or COUNTS_TELL:
                 storages[op.dst] = pc
     tensors: dict[int, list[int]] = {place: [] for place in storages}
     for pc, op in enumerate(ops):
@@ -233,7 +230,7 @@ def plan_frame(
             and not kept_round(pc, op.dst)
         ):
             alone = writes[op.dst] == 1 and info.num_inputs <= op.dst < info.register_file_size
-            if alone and op.dst not in returned and (op.dst not in shown or _COUNTS_TELL):
+            if alone and op.dst not in returned and (op.dst not in shown or COUNTS_TELL):
                 sized[op.dst] = pc
     if _mostly_alive_together(ops, sized):
         for place, pc in sized.items():
