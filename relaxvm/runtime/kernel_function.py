@@ -90,7 +90,7 @@ class KernelFunction:
         """
         if named:
             names = [param.name for param in self.info.params[: -1 if self.returns else None]]
-            args = bind_by_name(self.info.name, names, str(self.info), args, named)
+            args = bind_by_name(self.info.name, names, self.info.__str__, args, named)
         args = (*args, *self.place())
         code = self.call(*args)
         if code is not None:

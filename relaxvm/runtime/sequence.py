@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..base import VMTypeError, VMValueError
-from .library import axis_of, integer_of, library, result_of
+from .constants import integer
+from .library import axis_of, library, result_of
 from .locks import lock
 from .ndarray import NDArray
 from .storage import ShapeTuple
@@ -99,7 +100,7 @@ def _place(x: Any, position: Any, what: str, more: int = 0) -> int:
     count = len(x)
     if getattr(position, "size", 1) != 1:
         raise VMTypeError(f"{what}: position: wanted one integer, got {position.size}")
-    place = integer_of(getattr(position, "item", lambda: position)(), f"{what}: position")
+    place = integer(getattr(position, "item", lambda: position)(), f"{what}: position")
     if not -count <= place < count + more:
         if count + more == 0:
             raise VMValueError(f"{what}: the sequence is empty, and has no element {place}")
@@ -237,7 +238,7 @@ def _in_machine(function: Callable[..., Any]) -> Callable[..., Any]:
         if len(values) < count:
             raise VMTypeError(f"{what}: wanted {', '.join(attributes)}, got {len(values)} values")
         args = values[count:]
-        named = {n: integer_of(v, f"{what}: {n}") for n, v in zip(attributes, values)}
+        named = {n: integer(v, f"{what}: {n}") for n, v in zip(attributes, values)}
         first = next((v for x in args for v in (x if is_sequence(x) else (x,))), None)
         dtype = getattr(first, "dtype", None)
         value = function(*(_values(x, what) for x in args), **named)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import Deferred, LinkError, LoadError, VMTypeError, VMValueError, submodules
 from . import native
-from .arguments import Converter, as_value, bind_arguments, converters_of
+from .arguments import Converter, as_value, converters_of
+from .binding import bind_by_name
 from .builtin import VMClosure
 from .compiled import CompiledFunction, link_compiled
 from .device import Device
@@ -200,7 +201,7 @@ class VirtualMachine(RelayCalls):
             destination = taken_destination(info, kwargs) if kwargs else None
             bound = args
             if kwargs or len(args) != count:
-                bound = bind_arguments(info, args, kwargs)
+                bound = bind_by_name(info.name, info.param_names, info.signature, args, kwargs)
             values: Sequence[Any] = [convert(value) for convert, value in zip(converters, bound)]
             values = taken(info, bound, values) if donating else values
             native = self._native.get(fn.name)
@@ -377,7 +378,8 @@ class VirtualMachine(RelayCalls):
         converters = self._converters.get(fn.name)
         if converters is None:
             converters = self._converters[fn.name] = converters_of(fn.info)
-        bound = bind_arguments(fn.info, args, kwargs)
+        info = fn.info
+        bound = bind_by_name(info.name, info.param_names, info.signature, args, kwargs)
         return tuple([convert(value) for convert, value in zip(converters, bound)])
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
