@@ -95,9 +95,7 @@ class VMClosure:
 def storage_size(size: object) -> int:
     """The bytes that `size` asks for: an int, or a shape whose sizes are multiplied."""
     if isinstance(size, tuple):
-        total = 1
-        for extent in size:
-            total *= integer(extent, "alloc_storage: size")
+        total = math.prod(integer(extent, "alloc_storage: size") for extent in size)
     else:
         total = integer(size, "alloc_storage: size")
     if not 0 <= total < _MAX_BYTES:
@@ -268,9 +266,7 @@ def _tensor(value: object, what: str) -> NDArray:
 def reshape_to(shape: object) -> Callable[[NDArray], NDArray]:
     """The same elements in another shape, in the same memory (a copy if the tensor has gaps)."""
     extents = tuple(_checked_shape(shape, "reshape"))
-    numel = 1
-    for extent in extents:
-        numel *= extent
+    numel = math.prod(extents)
 
     def reshape_one(tensor: NDArray) -> NDArray:
         array = _tensor(tensor, "reshape").array

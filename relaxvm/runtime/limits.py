@@ -6,6 +6,7 @@ honest ones of the same size.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -124,9 +125,7 @@ def counted_empty(account: Account | None, shape: tuple[int, ...], storage: np.d
 
     Raises LimitError if there is not so much memory, or the run may not have it.
     """
-    needed = storage.itemsize
-    for extent in shape:
-        needed *= extent
+    needed = math.prod(shape) * storage.itemsize
     if account is not None:
         account.reserve(needed)
     try:

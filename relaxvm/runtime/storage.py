@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -118,9 +119,7 @@ def aligned_empty(shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
     """
     if storage.hasobject:
         return np.full(shape, "", object)
-    size_bytes = storage.itemsize
-    for extent in shape:
-        size_bytes *= extent
+    size_bytes = math.prod(shape) * storage.itemsize
     try:
         raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8)
         start = -_address_of(_byte_at(raw)) % ALIGNMENT_BYTES
