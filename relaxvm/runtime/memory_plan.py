@@ -13,7 +13,7 @@ padding for alignment, and what externs allocate or keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,26 +133,14 @@ def _more(tensors: tuple[str, ...]) -> str:
     return f", ... {len(tensors) - 4} more" if len(tensors) > 4 else ""
 
 
-class MemoryPlan(Mapping[str, FunctionPlan]):
+class MemoryPlan(dict[str, FunctionPlan]):
     """The plans of a program's functions, by name."""
 
-    def __init__(self, functions: Mapping[str, FunctionPlan]) -> None:
-        self._functions = dict(functions)
-
-    def __getitem__(self, name: str) -> FunctionPlan:
-        return self._functions[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
-
-    def __len__(self) -> int:
-        return len(self._functions)
-
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self._functions.values()))
+        return "\n\n".join(map(str, self.values()))
 
     def __repr__(self) -> str:
-        peaks = ", ".join(f"{name}: {plan.peak}" for name, plan in self._functions.items())
+        peaks = ", ".join(f"{name}: {plan.peak}" for name, plan in self.items())
         return f"<MemoryPlan {peaks}>"
 
 
