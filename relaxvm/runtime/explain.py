@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..base import table
 from .compiled_code import MODES
 from .disasm import instruction_line
 from .link import LinkedFunction
@@ -66,14 +67,12 @@ class Explanation:
         counts = ", ".join(f"{count} {where}" for where, count in self.counts.items())
         rows = [("at", "instruction", "where", "why")]
         for row in self.instructions:
-            text = " ".join(row.text.split())
+            text = row.text
             if len(text) > _SHOWN_TEXT:
                 text = text[: _SHOWN_TEXT - 3] + "..."
             rows.append((str(row.pc), text, row.where, row.reason))
-        wide = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = [f"{self.name}: {self.mode}{why}", f"  {counts or 'no'} instructions"]
-        lines += [f"  {a:>{wide[0]}}  {b:{wide[1]}}  {c:{wide[2]}}  {d}" for a, b, c, d in rows]
-        return "\n".join(line.rstrip() for line in lines)
+        lines = [f"{counts or 'no'} instructions", *table(rows, right={0})]
+        return "\n  ".join([f"{self.name}: {self.mode}{why}", *lines])
 
 
 def explain_function(

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from ..base import VMValueError
+from ..base import VMValueError, table
 from . import timing
 from .graph_executor import GraphExecutor, GraphModule, node_named
 from .graph_json import Node
@@ -119,10 +119,8 @@ class GraphModuleDebug(GraphModule):
             for node, result in timed
         ]
         rows.append(("Total_time", "-", f"{total * 1e6:.3f}", *"----"))
-        widths = [max(len(row[i]) for row in (_HEADS, *rows)) for i in range(len(_HEADS))]
-        lines = [_HEADS, tuple("-" * len(head) for head in _HEADS), *rows]
-        padded = (map(str.ljust, row, widths) for row in lines)
-        return "\n".join("  ".join(row).rstrip() for row in padded)
+        lines = table([_HEADS, ["-" * len(head) for head in _HEADS], *rows])
+        return "\n".join(lines)
 
     def profile(self, collectors: Any = None, **input_dict: Any) -> str:
         """Run once with a clock around each node; the table. There are no other collectors."""

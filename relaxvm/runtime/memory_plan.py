@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base import LimitError, VMTypeError, VMValueError, callees_first
+from ..base import LimitError, VMTypeError, VMValueError, callees_first, table
 from .formula import Formula, Peak
 from .limits import Limits
 from .memory_trace import Trace, lone_symbols, trace_function
@@ -117,16 +117,12 @@ class FunctionPlan:
 
     def __str__(self) -> str:
         peak = f"not known: {self.problem}" if self.problem else f"peak {self.peak} bytes"
-        lines = [f"{self.name}: {len(self.storages)} storages, {peak}"]
-        rows = [
-            (f"{s.instruction}", str(s.size_bytes), ", ".join(s.tensors[:4]) + _more(s.tensors))
-            for s in self.storages
-        ]
-        if rows:
-            rows.insert(0, ("at", "bytes", "tensors"))
-            wide = [max(len(row[i]) for row in rows) for i in (0, 1)]
-            lines += [f"  {a:>{wide[0]}}  {b:>{wide[1]}}  {c}".rstrip() for a, b, c in rows]
-        return "\n".join(lines)
+        rows = [("at", "bytes", "tensors")]
+        for s in self.storages:
+            tensors = ", ".join(s.tensors[:4]) + _more(s.tensors)
+            rows.append((str(s.instruction), str(s.size_bytes), tensors))
+        lines = table(rows, right={0, 1}) if self.storages else []
+        return "\n  ".join([f"{self.name}: {len(self.storages)} storages, {peak}", *lines])
 
 
 def _more(tensors: tuple[str, ...]) -> str:

@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
 
+from .. import base
 from ..base import VMError
 from .builtin import Storage
 from .builtin_row import short_name
@@ -275,8 +276,7 @@ class ProfileReport:
             count = sum(row.count for row in rows)
             share = f"{100 * self.calls_ns / self.wall_ns:.1f}%"
             cells.append(("sum", "", str(count), _us(self.calls_ns), share, *[""] * 6))
-        wide = [max(len(row[i]) for row in cells) for i in range(len(_HEADS))]
-        return "\n".join(_padded(row, wide) for row in cells)
+        return "\n".join(base.table(cells, right=range(2, len(_HEADS))))
 
     def __str__(self) -> str:
         between = self.wall_ns - self.calls_ns
@@ -377,12 +377,6 @@ class ProfileReport:
 
 _HEADS = ("name", "kind", "count", "us", "share", "us/call", "bytes", "GB/s", "FLOP", "GFLOP/s",
           "of roof")  # fmt: skip
-
-
-def _padded(row: tuple[str, ...], wide: list[int]) -> str:
-    """The cells of a line: texts to the left, numbers to the right."""
-    padded = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, wide))]
-    return "  ".join(padded).rstrip()
 
 
 def _cells(row: ProfileRow, aggregate: bool) -> tuple[str, ...]:
