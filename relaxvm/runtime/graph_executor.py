@@ -43,9 +43,6 @@ def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
     return GraphModule(GraphExecutor(graph_json_str, libmod, device))
 
 
-create_graph = create
-
-
 class _Step:
     """A node that does something: `call` on `args`, which `values` says the arrays of."""
 

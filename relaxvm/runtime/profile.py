@@ -27,9 +27,10 @@ from .. import base
 from ..base import VMError
 from .builtin import Storage
 from .builtin_row import short_name
-from .dims import evaluate, is_symbol
+from .dims import evaluate
 from .disasm import instruction_line
 from .kernel import KernelInfo
+from .kernel_errors import bindings
 from .machine_roof import Roof, machine_roof
 from .ndarray import NDArray
 from .ops import OpKind
@@ -435,15 +436,7 @@ def _operations(info: KernelInfo, operands: Sequence[Any]) -> float | None:
     """The arithmetic of one call, None if the kernel does not say."""
     if info.flops is None:
         return None
-    symbols: dict[str, Any] = {}
-    for param, value in zip(info.params, operands):
-        if param.kind == "scalar":
-            symbols[param.name] = value
-        elif type(value) is NDArray:
-            for dim, size in zip(param.shape, value.array.shape):
-                name = is_symbol(dim)
-                if name is not None:
-                    symbols.setdefault(name, size)
+    symbols, _ = bindings(info, operands)
     try:
         return float(evaluate(info.flops, symbols))
     except VMError:
