@@ -62,18 +62,6 @@ class Module:
     Linking happens on first use.
     """
 
-    __slots__ = (
-        "_linked",
-        "_lock",
-        "_num_threads",
-        "entry_name",
-        "params",
-        "producer",
-        "section",
-        "sources",
-        "trusted",
-    )
-
     def __init__(
         self,
         section: KernelSection,

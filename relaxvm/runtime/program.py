@@ -95,21 +95,6 @@ class Program:
     sources     texts of its kernels by format, such as "c"; files do not keep them
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_decoded",
-        "_words",
-        "code",
-        "constants",
-        "debug",
-        "functions",
-        "kernels",
-        "provenance",
-        "sources",
-        "trusted",
-        "verified",
-    )
-
     def __init__(
         self,
         functions: Sequence[FunctionInfo],
