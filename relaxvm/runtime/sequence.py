@@ -40,7 +40,9 @@ class VMSequence(collections.abc.Sequence[Any]):
         self._items = list(items)
         self._length = len(self._items)
         kinds = {_kind(x) for x in self._items}
-        self.dtype, self.ndim = _common(kinds)
+        dtypes, ranks = {dtype for dtype, _ in kinds}, {rank for _, rank in kinds}
+        self.dtype = dtypes.pop() if len(dtypes) == 1 else None
+        self.ndim = ranks.pop() if len(ranks) == 1 else -1
 
     def __len__(self) -> int:
         return self._length
@@ -73,15 +75,6 @@ class VMSequence(collections.abc.Sequence[Any]):
 
 def _kind(x: Any) -> tuple[Any, int]:
     return (x.dtype, x.ndim) if type(x) is NDArray else (None, -1)
-
-
-def _common(kinds: set[tuple[Any, int]]) -> tuple[Any, int]:
-    """The one dtype and the one rank among `kinds`, or None and -1."""
-    dtypes, ranks = {d for d, _ in kinds}, {n for _, n in kinds}
-    return (
-        dtypes.pop() if len(dtypes) == 1 else None,
-        ranks.pop() if len(ranks) == 1 else -1,
-    )
 
 
 def is_sequence(x: Any) -> bool:
