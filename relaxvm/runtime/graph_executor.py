@@ -308,9 +308,6 @@ class GraphExecutor:
         """Copies of what a node gave, until others write into its memory."""
         return [_into(None, self._arrays[k]) for k in node.outputs]
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self.get_function(name)
-
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
         """A method by TVM's name. Raises VMValueError listing those that exist."""
         if name not in _FUNCTIONS:
@@ -319,6 +316,8 @@ class GraphExecutor:
             )
         method: Callable[..., Any] = getattr(self, name)
         return method
+
+    __getitem__ = get_function
 
     def time_evaluator(
         self, func_name: str, dev: Device | None = None, f_preproc: str = "", **options: Any

@@ -116,9 +116,6 @@ class Module:
         with self._lock:
             self._num_threads, self._linked = chosen, None
 
-    def __getitem__(self, name: str) -> KernelFunction:
-        return self.get_function(name)
-
     def get_function(self, name: str, query_imports: bool = False) -> KernelFunction:
         """The kernel called `name`; ``"__tvm_main__"`` is the entry.
 
@@ -129,6 +126,8 @@ class Module:
         if name not in self.section.names:
             raise missing_kernel(name, dict.fromkeys(self.section.names))
         return self.linked[name]
+
+    __getitem__ = get_function
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether there is a kernel called `name`."""

@@ -172,13 +172,16 @@ def describe_dtype(dtype: np.dtype) -> str:
     return f"dtype {dtype}" + (f" ({meaning})" if meaning else "")
 
 
-_PyObject_CheckBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)(
-    ("PyObject_CheckBuffer", ctypes.pythonapi)
-)
+def c_function(name: str, result: Any, *args: Any) -> Any:
+    """A function of Python's C API, by the ctypes types of its result and its arguments."""
+    return ctypes.PYFUNCTYPE(result, *args)((name, ctypes.pythonapi))
+
+
+_has_buffer = c_function("PyObject_CheckBuffer", ctypes.c_int, ctypes.py_object)
 
 
 def has_buffer(x: object) -> bool:
-    return bool(_PyObject_CheckBuffer(x))
+    return bool(_has_buffer(x))
 
 
 def view_of_buffer(x: Any) -> np.ndarray:

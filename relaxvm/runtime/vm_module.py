@@ -23,9 +23,6 @@ class VMModule:
     def __init__(self, vm: Any) -> None:
         self.vm = vm
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self.get_function(name)
-
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
         """The function `name`, or one of the VM's own (``set_input``, ``invoke_stateful``,
         ``get_output`` ...).
@@ -34,6 +31,8 @@ class VMModule:
         if own in _VM_FUNCTIONS and name not in self.vm:
             return getattr(self.vm, own)
         return self.vm[name]
+
+    __getitem__ = get_function
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether the program has a function `name`."""
