@@ -95,7 +95,9 @@ class VMClosure:
 def storage_size(size: object) -> int:
     """The bytes that `size` asks for: an int, or a shape whose sizes are multiplied."""
     if isinstance(size, tuple):
-        total = math.prod(integer(extent, "alloc_storage: size") for extent in size)
+        total = 1
+        for extent in size:
+            total *= integer(extent, "alloc_storage: size")
     else:
         total = integer(size, "alloc_storage: size")
     if not 0 <= total < _MAX_BYTES:
