@@ -34,7 +34,6 @@ from .storage import (
     aligned_copy,
     array_dtype,
     checked_shape,
-    checked_storage,
     describe_dtype,
     element_type,
     extension_dtype,
@@ -301,14 +300,8 @@ class NDArray:
         return f"shape={self.shape} dtype={self.dtype}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (
-            _restore,
-            (
-                np.ascontiguousarray(self.array).reshape(self.array.shape),
-                str(self.dtype),
-                self.device,
-            ),
-        )
+        memory = np.ascontiguousarray(self.array).reshape(self.array.shape)
+        return _restore, (memory, str(self.dtype), self.device)
 
     def __copy__(self) -> NDArray:
         return wrap_unchecked(aligned_copy(self.array), self.dtype, self.device)
@@ -360,7 +353,10 @@ def root_of(array: Any) -> np.ndarray:
 
 def _restore(storage: np.ndarray, dtype: str, device: Device) -> NDArray:
     wanted = array_dtype(dtype, lanes=True)
-    return wrap_unchecked(aligned_copy(checked_storage(storage, wanted)), wanted, device)
+    if not isinstance(storage, np.ndarray) or storage.dtype != to_numpy_dtype(wanted):
+        got = getattr(storage, "dtype", type(storage).__name__)
+        raise VMTypeError(f"wanted {dtype} storage, got {got}")
+    return wrap_unchecked(aligned_copy(storage), wanted, device)
 
 
 @functools.lru_cache(maxsize=1)

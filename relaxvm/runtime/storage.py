@@ -80,14 +80,6 @@ def array_dtype(dtype: object, lanes: bool = False) -> DataType:
     return wanted
 
 
-def checked_storage(storage: object, dtype: DataType) -> np.ndarray:
-    if not isinstance(storage, np.ndarray) or storage.dtype != to_numpy_dtype(dtype):
-        raise VMTypeError(
-            f"wanted {dtype} storage, got {getattr(storage, 'dtype', type(storage).__name__)}"
-        )
-    return storage
-
-
 @functools.cache
 def extension_dtype(dtype: DataType) -> np.dtype | None:
     """ml_dtypes' dtype for what numpy lacks, if that package is installed."""

@@ -81,10 +81,12 @@ def _kind_word(param: KernelParam) -> int:
     return (layout.SIGNED if kind == "int" else layout.UNSIGNED) | (64 - param.dtype.bits) << 8
 
 
-def _compile(llvm: Any, text: str) -> bytes:
-    """Object code of LLVM IR for any machine of the host's triple."""
+def compile_ir(llvm: Any, text: str, **only: str) -> bytes:
+    """Object code of LLVM IR for any machine of the host's triple, or for those with `cpu` and
+    `features` only.
+    """
     target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(opt=2, reloc="pic", codemodel="default")
+    machine = target.create_target_machine(opt=2, reloc="pic", codemodel="default", **only)
     module = parse_ir(llvm, text)
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
@@ -113,7 +115,7 @@ def object_code(write: Callable[..., str], *args: object) -> bytes:
     key = b"\n".join([repr((write.__name__, args, versions)).encode(), *sources, text])
     code = entries.get(key)
     if code is None:
-        code = _compile(started_llvm(), (text.decode() or write(*args)))
+        code = compile_ir(started_llvm(), text.decode() or write(*args))
         entries.put(key, code)
     return code
 
