@@ -93,17 +93,13 @@ def link_compiled(
     slow_calls  what takes a call that is not plain: ``slow(*args, out=None, **kwargs)``
     """
     code = None if kernels is None else kernels.compiled
-    problem = _problem(code)
-    if problem is not None or code is None or kernels is None:
-        reason = problem or "the file has no compiled code"
-        return dict.fromkeys(functions, CompiledFunction(None, reason))
-    program = CompiledProgram(vm, functions, code, kernels, slow_calls)
-    return program.functions
+    reason = "the executable has no compiled functions" if code is None else _problem()
+    if reason or code is None or kernels is None:
+        return dict.fromkeys(functions, CompiledFunction(None, reason or ""))
+    return CompiledProgram(vm, functions, code, kernels, slow_calls).functions
 
 
-def _problem(code: CompiledCode | None) -> str | None:
-    if code is None:
-        return "the executable has no compiled functions"
+def _problem() -> str | None:
     if call_path() == "generic":
         return "set_call_path('generic') was chosen when the machine was made"
     return fast_path_problem() or compiled_problem() or _slot_problem()

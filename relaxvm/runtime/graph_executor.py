@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -145,9 +145,7 @@ class GraphExecutor:
         """The number of the value of an argument, by its name or its place."""
         node = self._names.get(key) if isinstance(key, str) else None
         if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-            return self.graph.nodes[
-                self.graph.arguments[_place(key, self._names, "input")]
-            ].outputs[0]
+            node = self.graph.arguments[_place(key, self._names, "input")]
         if node is None:
             raise VMValueError(
                 f"the graph has no input {str(key)[:80]!r}{nearest_names(key, list(self._names))}; "
@@ -228,8 +226,7 @@ class GraphExecutor:
 
     def load_params(self, params_bytes: Any) -> None:
         """Set the inputs that a parameter file (`save_param_dict`) holds."""
-        params = load_param_dict(params_bytes)
-        self.set_params(params)
+        self.set_params(load_param_dict(params_bytes))
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """Set inputs by name; `get_input_info` leaves them out."""
@@ -504,8 +501,8 @@ def node_named(graph: Graph, key: Any) -> Node:
     raise VMValueError(f"the graph has no node {str(key)[:80]!r}{nearest_names(key, names)}")
 
 
-def _place(index: Any, among: Iterable[Any], what: str) -> int:
-    count = len([*among])
+def _place(index: Any, among: Sized, what: str) -> int:
+    count = len(among)
     if not isinstance(index, (int, np.integer)) or isinstance(index, bool):
         raise VMTypeError(f"{what}: wanted its number, got {type(index).__name__}")
     if not 0 <= index < count:
