@@ -384,8 +384,7 @@ class VirtualMachine(RelayCalls):
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments for `invoke_stateful`. A second call replaces them."""
-        values = self._bound(self._linked(func_name), args, kwargs)
-        self._inputs[func_name] = values
+        self._inputs[func_name] = self._bound(self._linked(func_name), args, kwargs)
 
     def set_output(self, func_name: str, out: object) -> None:
         """Make `invoke_stateful` write the result into `out`: an array, or a nested tuple of them
@@ -394,26 +393,22 @@ class VirtualMachine(RelayCalls):
         Raises VMTypeError or VMValueError for what cannot take the result.
         """
         info = self._linked(func_name).info
-        destination = None if out is None else Destination(info, out)
-        if destination is None:
+        if out is None:
             self._destinations.pop(func_name, None)
         else:
-            self._destinations[func_name] = destination
+            self._destinations[func_name] = Destination(info, out)
 
     def invoke_stateful(self, func_name: str) -> None:
         """Call `func_name` on the arguments of `set_input`; `get_outputs` gives the result, which
         is written where `set_output` said.
         """
         fn = self._linked(func_name)
-        values = self._inputs.get(func_name)
-        if values is None:
-            if fn.num_inputs:
-                raise VMValueError(
-                    f"{func_name}: no inputs are set; call vm.set_input({func_name!r}, ...)"
-                )
-            values = ()
-        result = self._run(fn, values, self._destinations.get(func_name))
-        self._outputs[func_name] = result
+        if fn.num_inputs and func_name not in self._inputs:
+            raise VMValueError(
+                f"{func_name}: no inputs are set; call vm.set_input({func_name!r}, ...)"
+            )
+        values, into = self._inputs.get(func_name, ()), self._destinations.get(func_name)
+        self._outputs[func_name] = self._run(fn, values, into)
 
     def get_outputs(self, func_name: str = "main") -> Any:
         """What the last `invoke_stateful` of the function gave: a value, or a nested tuple of
@@ -440,11 +435,8 @@ class VirtualMachine(RelayCalls):
         if instrument is not None and not callable(instrument):
             raise VMTypeError(f"set_instrument: wanted a function, got {type(instrument).__name__}")
         self._instrument = instrument
-        watched = self.limits.counted or self._memory is not None
-        self._careful = watched or instrument is not None
-        programs = (f.program for f in self._compiled.values() if f.program is not None)
-        program = next(programs, None)
-        if program is not None:
+        self._careful = bool(self._why_careful())
+        for program in {f.program for f in self._compiled.values() if f.program is not None}:
             program.set_careful(self._careful)
 
     def profile(self, func_name: str, *args: Any, **kwargs: Any) -> ProfileReport:
