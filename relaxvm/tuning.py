@@ -32,7 +32,7 @@ from .pipeline import build, reachable_kernels, ready_to_schedule
 from .relax import Function
 from .relax.analysis import kernel_calls
 from .relax.frontend import onnx
-from .runtime import Executable, VirtualMachine, cpu, made_up
+from .runtime import Executable, VirtualMachine, cpu, made_up, sinfo
 from .target import Target
 from .tir import PrimFunc
 from .whole_models import WholeModel
@@ -228,6 +228,6 @@ def random_inputs(program: Executable, seed: int = 0) -> list[Any]:
     """
     info = program.function("main")
     rng = np.random.default_rng(seed)
-    sizes = {s: made_up.SIZE for param in info.params for s in made_up.symbols(param)}
+    sizes = {s: made_up.SIZE for param in info.params for s in sinfo.symbols_in(param)}
     pairs = zip(info.param_names, info.params)
     return [made_up.value(f"tune: {name}", param, sizes, rng) for name, param in pairs]

@@ -52,10 +52,12 @@ if typing.TYPE_CHECKING:
     from .report import in_pass as in_pass
     from .report import tell as tell
     from .report import telling as telling
+    from .tables import table as table
 
 # What running a program does not need: the imports above again.
 _LATER = {
     "cpu": "CpuModel Rates",
     "report": "Decision Report collected decided declined in_function in_pass tell telling",
+    "tables": "table",
 }
 __getattr__ = submodules(__name__, _LATER, "config llvm notebook")

@@ -20,7 +20,7 @@ from ..runtime import (
     made_up,
     nearest_names,
 )
-from ..runtime.sinfo import PrimInfo, TensorInfo
+from ..runtime.sinfo import PrimInfo, TensorInfo, symbols_in
 from .console import Console, few
 
 _IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
@@ -73,7 +73,7 @@ def inputs_of(
             near = nearest_names(name, list(info.param_names))
             raise LoadError(f"--input: there is no input {name!r}{near}; {info.signature()}")
         said[name] = value
-    symbols = dict.fromkeys(s for param in info.params for s in made_up.symbols(param))
+    symbols = dict.fromkeys(s for param in info.params for s in symbols_in(param))
     sizes = _sizes(arguments.size, list(symbols))
     params = dict(zip(info.param_names, info.params))
     for name, shape in shapes.items():

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from ..base import ScheduleError, submodules
+from ..base import ScheduleError, submodules, table
 from ..tir import PrimFunc
 from ..tir.schedule.plans import is_scheduled
 from .arg_info import entry_of
@@ -196,16 +196,10 @@ class Tuned:
 
     def __str__(self) -> str:
         rows = self.rows()
-        wide = [max(map(len, column)) for column in zip(*rows)]
-        lines = [
-            "  ".join(
-                c.ljust(w) if k in WORDS else c.rjust(w) for k, (c, w) in enumerate(zip(r, wide))
-            )
-            for r in rows
-        ]
+        lines = table(rows, right={*range(len(HEADS))}.difference(WORDS))
         told = f"{self.speedup:.3f}x in all, {self.seconds:.0f} s, ended by: {self.ended}"
         whole = [] if self.whole is None else [str(self.whole)]
-        return "\n".join([*(line.rstrip() for line in lines), told, *whole])
+        return "\n".join([*lines, told, *whole])
 
 
 HEADS = (

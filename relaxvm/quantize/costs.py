@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import PassError, record
+from ..base import PassError, record, table
 from ..ir import IRModule
 from ..pipeline import build
 from ..runtime import NDArray, VirtualMachine, cpu
@@ -76,14 +76,7 @@ class SensitivityReport(Sequence[LayerCost]):
             )
             for c in self.costs
         ]  # fmt: skip
-        widths = [max(len(row[k]) for row in (head, *rows)) for k in range(len(head))]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(w) if k < 2 else cell.rjust(w)
-                for k, (cell, w) in enumerate(zip(row, widths))
-            ).rstrip()
-            for row in (head, *rows)
-        )
+        return "\n".join(table([head, *rows], right=range(2, len(head))))
 
 
 def relative_error(result: Any, wanted: Any) -> float:

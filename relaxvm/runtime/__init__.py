@@ -144,7 +144,6 @@ if typing.TYPE_CHECKING:
     from .graph_executor import GraphExecutor as GraphExecutor
     from .graph_executor import GraphModule as GraphModule
     from .graph_executor import check_graph as check_graph
-    from .graph_executor import create_graph as create_graph
     from .graph_factory import GraphExecutorFactoryModule as GraphExecutorFactoryModule
     from .graph_json import Graph as Graph
     from .graph_json import read_graph as read_graph
@@ -166,7 +165,7 @@ if typing.TYPE_CHECKING:
 _LATER = {
     "disasm": "instruction_text",
     "exec_builder": "ExecBuilder Label",
-    "graph_executor": "GraphExecutor GraphModule check_graph create_graph",
+    "graph_executor": "GraphExecutor GraphModule check_graph",
     "graph_factory": "GraphExecutorFactoryModule",
     "graph_json": "Graph read_graph",
     "memory_plan": "FunctionPlan MemoryPlan StoragePlan",

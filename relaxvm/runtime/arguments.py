@@ -8,13 +8,12 @@ here only the kinds are.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from ..base import DataType, VMTypeError, VMValueError
-from .binding import bind_by_name
 from .builtin import VMClosure
 from .check import got, number_of, plain_number
 from .interpreter import contiguous
@@ -47,16 +46,6 @@ def converters_of(info: FunctionInfo) -> tuple[Converter, ...]:
         _converter(param, f"{info.name}: parameter {name}")
         for name, param in zip(info.param_names, info.params)
     )
-
-
-def bind_arguments(
-    info: FunctionInfo, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Any, ...]:
-    """Positional and keyword arguments in the order of the parameters.
-
-    Raises VMTypeError showing the signature.
-    """
-    return bind_by_name(info.name, info.param_names, info.signature(), args, kwargs)
 
 
 def _converter(info: Info, where: str) -> Converter:

@@ -268,9 +268,7 @@ def _tensor(value: object, what: str) -> NDArray:
 def reshape_to(shape: object) -> Callable[[NDArray], NDArray]:
     """The same elements in another shape, in the same memory (a copy if the tensor has gaps)."""
     extents = tuple(_checked_shape(shape, "reshape"))
-    numel = 1
-    for extent in extents:
-        numel *= extent
+    numel = math.prod(extents)
 
     def reshape_one(tensor: NDArray) -> NDArray:
         array = _tensor(tensor, "reshape").array

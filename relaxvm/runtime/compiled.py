@@ -11,7 +11,7 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,11 +19,10 @@ from ..base import DataType, LoadError, to_numpy_dtype
 from . import result_memory
 from .builtin import VMClosure
 from .check import as_condition
-from .compiled_code import MODES, CompiledCode, CompiledInfo
+from .compiled_code import CompiledCode, CompiledInfo
 from .compiled_frame import EXTRA, FrameLayout, NativeFrame, layout_plain
 from .compiled_state import rebuild
 from .device import cpu
-from .disasm import instruction_line
 from .frame import Frames, take_from_arena
 from .frame_notes import name_frames, too_deep
 from .interpreter import adopt, closure_call, run
@@ -52,19 +51,10 @@ from .trampoline import fast_path_problem
 _MAX_FRAMES = 8
 """Frames kept per function; concurrent calls beyond have frames of their own, used once."""
 _INT64_MAX = (1 << 63) - 1
+_BUILTINS = (tuple, int, float, bool, bytes, str)
 _TYPES: dict[str, type] = {
-    "NDArray": NDArray,
-    "ndarray": np.ndarray,
-    "tuple": tuple,
-    "ShapeTuple": ShapeTuple,
-    "int": int,
-    "float": float,
-    "bool": bool,
-    "bytes": bytes,
-    "str": str,
-    "VMClosure": VMClosure,
-    "VMSequence": VMSequence,
-    "Offer": Offer,
+    kind.__name__: kind
+    for kind in (*_BUILTINS, NDArray, np.ndarray, ShapeTuple, VMClosure, VMSequence, Offer)
 }
 _OBJECTS: dict[str, Any] = {
     "None": None,
@@ -75,41 +65,19 @@ _OBJECTS: dict[str, Any] = {
 }
 
 
-class CompiledFunction:
+class CompiledFunction(NamedTuple):
     """One VM function in compiled mode.
 
     call    what to call it by: takes what the slow call takes. None if it is not compiled
     reason  why it is not, or ""
+    steps   where each instruction runs and why not natively, as in `CompiledInfo`
     program what it is part of, None if nothing is compiled
     """
 
-    __slots__ = ("_info", "_linked", "call", "program", "reason")
-
-    def __init__(
-        self,
-        linked: LinkedFunction,
-        info: CompiledInfo | None,
-        call: Callable[..., Any] | None,
-        reason: str,
-        program: CompiledProgram | None = None,
-    ) -> None:
-        self.program = program
-        self._linked = linked
-        self._info = info
-        self.call = call
-        self.reason = reason
-
-    @property
-    def explanation(self) -> list[tuple[int, str, str, str]]:
-        """For each instruction of one that is compiled: its number, its text, "native", "python" or
-        "interpreter" for where it runs, and why not natively.
-        """
-        assert self._info is not None
-        program, info = self._linked.program, self._linked.info
-        return [
-            (pc, instruction_line(program, info, pc), MODES[mode], reason)
-            for pc, (mode, reason) in enumerate(self._info.steps)
-        ]
+    call: Callable[..., Any] | None
+    reason: str
+    steps: tuple[tuple[int, str], ...] = ()
+    program: CompiledProgram | None = None
 
 
 def link_compiled(
@@ -125,19 +93,13 @@ def link_compiled(
     slow_calls  what takes a call that is not plain: ``slow(*args, out=None, **kwargs)``
     """
     code = None if kernels is None else kernels.compiled
-    problem = _problem(code)
-    if problem is not None or code is None or kernels is None:
-        return {
-            name: CompiledFunction(linked, None, None, problem or "the file has no compiled code")
-            for name, linked in functions.items()
-        }
-    program = CompiledProgram(vm, functions, code, kernels, slow_calls)
-    return program.functions
+    reason = "the executable has no compiled functions" if code is None else _problem()
+    if reason or code is None or kernels is None:
+        return dict.fromkeys(functions, CompiledFunction(None, reason or ""))
+    return CompiledProgram(vm, functions, code, kernels, slow_calls).functions
 
 
-def _problem(code: CompiledCode | None) -> str | None:
-    if code is None:
-        return "the executable has no compiled functions"
+def _problem() -> str | None:
     if call_path() == "generic":
         return "set_call_path('generic') was chosen when the machine was made"
     return fast_path_problem() or compiled_problem() or _slot_problem()
@@ -216,7 +178,7 @@ class CompiledProgram:
             "invoke": self._invoke,
             "leave": self._leave,
             "note": self._note,
-            "own": self._own,
+            "own": self._vm._own,
         }
         fillers: dict[str, Callable[[str], int]] = {
             "free": lambda rest: 0,
@@ -278,8 +240,8 @@ class CompiledProgram:
         if not reason and layout_plain(self._plans[index]) != info.layout:
             reason = "it was compiled for memory that is prepared in another way"
         if reason:
-            return CompiledFunction(linked, info, None, reason)
-        return CompiledFunction(linked, info, self._entry(info, linked), "", self)
+            return CompiledFunction(None, reason)
+        return CompiledFunction(self._entry(info, linked), "", info.steps, self)
 
     def _entry(self, info: CompiledInfo, linked: LinkedFunction) -> Callable[..., Any]:
         """A builtin function object around the entry."""
@@ -380,9 +342,6 @@ class CompiledProgram:
         frame = self._frames[index][address]
         take_from_arena(frame.arena(pc), size)
         frame.refresh()
-
-    def _own(self, value: Any) -> Any:
-        return self._vm._own(value)
 
     @staticmethod
     def _finish(value: Any, out: Any, linked: LinkedFunction) -> Any:

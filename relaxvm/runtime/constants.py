@@ -242,8 +242,10 @@ def _is_list_of(kind: type, plain: Any) -> bool:
 
 
 def integer(value: Any, what: str) -> int:
-    """`value` as an int. Raises VMTypeError."""
+    """`value`, of any type for ints, as an int. Raises VMTypeError, for a bool too."""
     try:
-        return operator.index(value)
+        if type(value) is not bool:
+            return operator.index(value)
     except TypeError:
-        raise VMTypeError(f"{what}: wanted an int, got {type(value).__name__}") from None
+        pass
+    raise VMTypeError(f"{what}: wanted an int, got {type(value).__name__}")

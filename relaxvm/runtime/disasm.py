@@ -75,32 +75,22 @@ class _Region(NamedTuple):
     else_end: int
 
 
-class _Names:
-    """How registers and constants of one function are written."""
+def _register_name(info: FunctionInfo, number: int) -> str:
+    if number in (VOID, VM):
+        return "None" if number == VOID else "vm"
+    name = info.param_names[number] if number < info.num_inputs else ""
+    return name if name.isidentifier() and name.isascii() else f"r{number}"
 
-    def __init__(self, program: Program, info: FunctionInfo) -> None:
-        self._program = program
-        self._params = {
-            i: name
-            for i, name in enumerate(info.param_names)
-            if name.isidentifier() and name.isascii()
-        }
 
-    def register(self, number: int) -> str:
-        if number in (VOID, VM):
-            return "None" if number == VOID else "vm"
-        return self._params.get(number, f"r{number}")
-
-    def arg(self, arg: Arg) -> str:
-        if arg.kind == _REGISTER:
-            return self.register(arg.value)
-        if arg.kind == _IMMEDIATE:
-            return str(arg.value)
-        if arg.kind == _FUNCTION:
-            return self._program.functions[arg.value].name
-        value = self._program.constants[arg.value]
-        text = describe(value)
-        return f"const_{arg.value}" if type(value) is NDArray else text
+def _operand(program: Program, info: FunctionInfo, arg: Arg) -> str:
+    if arg.kind == _REGISTER:
+        return _register_name(info, arg.value)
+    if arg.kind == _IMMEDIATE:
+        return str(arg.value)
+    if arg.kind == _FUNCTION:
+        return program.functions[arg.value].name
+    value = program.constants[arg.value]
+    return f"const_{arg.value}" if type(value) is NDArray else describe(value)
 
 
 def as_python(program: Program) -> str:
@@ -122,7 +112,6 @@ def as_python(program: Program) -> str:
 
 def _function_text(program: Program, info: FunctionInfo) -> str:
     instructions = program.instructions(info)
-    names = _Names(program, info)
     lines: list[tuple[int, int, str]] = []  # instruction, indent, text
     regions: list[_Region] = []
     joined: set[int] = set()  # gotos that end a then part
@@ -141,25 +130,24 @@ def _function_text(program: Program, info: FunctionInfo) -> str:
             limit = regions[-1].end if regions else len(instructions)
             nested = _nested(instructions, pc, limit)
             if nested is not None:
-                lines.append((pc, indent, f"if {names.register(instruction.cond)}:"))
+                lines.append((pc, indent, f"if {_register_name(info, instruction.cond)}:"))
                 regions.append(nested)
                 if nested.else_end:
                     joined.add(nested.end)
                 continue
             targets.add(pc + instruction.false_offset)
-            text = (
-                f"if not {names.register(instruction.cond)}: goto L{pc + instruction.false_offset}"
-            )
+            condition = _register_name(info, instruction.cond)
+            text = f"if not {condition}: goto L{pc + instruction.false_offset}"
             lines.append((pc, indent, text))
         elif type(instruction) is Goto:
             if pc not in joined:
                 targets.add(pc + instruction.offset)
                 lines.append((pc, indent, f"goto L{pc + instruction.offset}"))
         elif type(instruction) is Ret:
-            lines.append((pc, indent, f"return {names.arg(instruction.value)}"))
+            lines.append((pc, indent, f"return {_operand(program, info, instruction.value)}"))
         else:
             assert type(instruction) is Call
-            lines.append((pc, indent, _call_text(program, names, instruction)))
+            lines.append((pc, indent, _call_text(program, info, instruction)))
     out = [f"def {info.signature()}:"]
     pending = sorted(targets)
     for pc, indent, text in lines:
@@ -182,15 +170,15 @@ def _nested(instructions: list[Instruction], pc: int, limit: int) -> _Region | N
     return _Region(other, 0)
 
 
-def _call_text(program: Program, names: _Names, call: Call) -> str:
+def _call_text(program: Program, info: FunctionInfo, call: Call) -> str:
     killed = killed_register(program, call)
     if killed is not None:
-        return f"del {names.register(killed)}"
+        return f"del {_register_name(info, killed)}"
     callee = program.functions[call.func].name
     args = builtin_args(call.args) if callee in TABLE else call.args
     shown = short_name(callee) if callee in TABLE else callee
-    dst = "" if call.dst == VOID else f"{names.register(call.dst)} = "
-    return f"{dst}{shown}({', '.join(map(names.arg, args))})"
+    dst = "" if call.dst == VOID else f"{_register_name(info, call.dst)} = "
+    return f"{dst}{shown}({', '.join(_operand(program, info, arg) for arg in args)})"
 
 
 # Counts

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..base import FLOAT8_TYPES, DataType, DataTypeCode, VMTypeError, VMValueError, to_numpy_dtype
+from .storage import c_function
 
 _HOST_DEVICES = (1, 3, 11)
 """DLPack's numbers for memory that the CPU can read: cpu, pinned CUDA host, pinned ROCm host."""
@@ -65,22 +66,10 @@ class _Borrowed:
         self._producer = producer
 
 
-def _api() -> tuple[Any, Any, Any]:
-    python = ctypes.pythonapi
-    is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)
-    get_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)
-    return (
-        is_valid(("PyCapsule_IsValid", python)),
-        get_pointer(("PyCapsule_GetPointer", python)),
-        type(
-            ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)(
-                ("PyCapsule_New", python)
-            )(1, b"relaxvm", None)
-        ),
-    )
-
-
-_capsule_is_valid, _capsule_pointer, _Capsule = _api()
+_object, _text, _pointer = ctypes.py_object, ctypes.c_char_p, ctypes.c_void_p
+_capsule_is_valid = c_function("PyCapsule_IsValid", ctypes.c_int, _object, _text)
+capsule_pointer = c_function("PyCapsule_GetPointer", _pointer, _object, _text)
+_Capsule = type(c_function("PyCapsule_New", _object, _pointer, _text, _pointer)(1, b"x", None))
 
 
 def is_capsule(value: object) -> bool:
@@ -91,13 +80,13 @@ def is_capsule(value: object) -> bool:
 def _tensor_in(capsule: object) -> tuple[_Tensor, bool]:
     """The tensor description inside a capsule, and whether it is read-only."""
     if _capsule_is_valid(capsule, b"dltensor_versioned"):
-        address = _capsule_pointer(capsule, b"dltensor_versioned")
+        address = capsule_pointer(capsule, b"dltensor_versioned")
         managed = _ManagedVersioned.from_address(address)
         if managed.major > 1:
             raise VMTypeError(f"DLPack: wanted version 1, got {managed.major}.{managed.minor}")
         return managed.tensor, bool(managed.flags & _FLAG_READ_ONLY)
     if _capsule_is_valid(capsule, b"dltensor"):
-        return _Managed.from_address(_capsule_pointer(capsule, b"dltensor")).tensor, False
+        return _Managed.from_address(capsule_pointer(capsule, b"dltensor")).tensor, False
     raise VMTypeError(
         "DLPack: wanted an unused capsule named 'dltensor', got another or a used one"
     )

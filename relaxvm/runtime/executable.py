@@ -34,8 +34,6 @@ else:
 class Executable(Program):
     """A program for the VM; the fields are those of `Program`."""
 
-    __slots__ = ("_module", "report")
-
     _module: VMModule | None
     report: Report
 

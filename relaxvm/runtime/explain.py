@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from ..base import table
+from .compiled_code import MODES
 from .disasm import instruction_line
 from .link import LinkedFunction
 from .ops import OpKind
@@ -65,32 +67,27 @@ class Explanation:
         counts = ", ".join(f"{count} {where}" for where, count in self.counts.items())
         rows = [("at", "instruction", "where", "why")]
         for row in self.instructions:
-            text = " ".join(row.text.split())
+            text = row.text
             if len(text) > _SHOWN_TEXT:
                 text = text[: _SHOWN_TEXT - 3] + "..."
             rows.append((str(row.pc), text, row.where, row.reason))
-        wide = [max(len(row[i]) for row in rows) for i in range(3)]
-        lines = [f"{self.name}: {self.mode}{why}", f"  {counts or 'no'} instructions"]
-        lines += [f"  {a:>{wide[0]}}  {b:{wide[1]}}  {c:{wide[2]}}  {d}" for a, b, c, d in rows]
-        return "\n".join(line.rstrip() for line in lines)
+        lines = [f"{counts or 'no'} instructions", *table(rows, right={0})]
+        return "\n  ".join([f"{self.name}: {self.mode}{why}", *lines])
 
 
-def explain_interpreted(fn: LinkedFunction, reason: str) -> Explanation:
-    """The explanation of a function that the interpreter runs, because of `reason`."""
-    rows = [
-        ExplainedInstruction(
-            pc,
-            instruction_line(fn.program, fn.info, pc),
-            "interpreter",
-            _CARRIED_OUT.get(op.kind, ""),
-        )
-        for pc, op in enumerate(fn.ops)
-    ]
-    return Explanation(fn.name, "bytecode", reason, tuple(rows))
+def explain_function(
+    fn: LinkedFunction, reason: str, compiled: Sequence[tuple[int, str]] = ()
+) -> Explanation:
+    """The explanation of a function.
 
-
-def explain_compiled(fn: LinkedFunction, rows: Iterable[tuple[int, str, str, str]]) -> Explanation:
-    """The explanation of a compiled function from what its compiler says: rows of instruction,
-    text, where and why.
+    reason    why the interpreter runs it, "" if machine code does
+    compiled  what the compiler says of each instruction then: where (of MODES), why not natively
     """
-    return Explanation(fn.name, "compiled", "", tuple(ExplainedInstruction(*row) for row in rows))
+    steps = [("interpreter", _CARRIED_OUT.get(op.kind, "")) for op in fn.ops]
+    if not reason:
+        steps = [(MODES[mode], why) for mode, why in compiled]
+    rows = [
+        ExplainedInstruction(pc, instruction_line(fn.program, fn.info, pc), *step)
+        for pc, step in enumerate(steps)
+    ]
+    return Explanation(fn.name, "bytecode" if reason else "compiled", reason, tuple(rows))

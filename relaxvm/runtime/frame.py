@@ -26,15 +26,12 @@ from ..base import VMError, reachable
 from .builtin import Builtins, Storage, alloc_storage_of, new_tensor_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
+from .result_memory import COUNTS_TELL
 
 _SMALL_BYTES = 1 << 16
 _SMALL_TOTAL_BYTES = 1 << 24
 _MAX_CONDITIONAL_BYTES = 1 << 20
 _MAX_KEPT = 8
-# Elsewhere a count says nothing about who else holds an object.
-_COUNTS_TELL = (
-    sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
-)
 _SHOWING = (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE)
 
 
@@ -195,17 +192,20 @@ def plan_frame(
         return loops[pc] > 1 or (loops[pc] == 1 and (place in carried or place in shown))
 
     first_branch = next((pc for pc, op in enumerate(ops) if op.target >= 0), len(ops))
-    storages: dict[int, int] = {}
+    storages: dict[int, int] = {}  # of constant size: register -> instruction
+    sized: dict[int, int] = {}  # of others
     for pc, op in enumerate(ops):
-        if op.builtin is not Builtins.ALLOC_STORAGE or op.size_bytes < 0 or writes[op.dst] != 1:
+        place = op.dst
+        if op.builtin is not Builtins.ALLOC_STORAGE or writes[place] != 1:
             continue
-        if kept_round(pc, op.dst):
+        if place < info.num_inputs or place in returned or kept_round(pc, place):
             continue
-        if pc > first_branch and op.size_bytes > _MAX_CONDITIONAL_BYTES:
+        if place in shown and not COUNTS_TELL:
             continue
-        if op.dst >= info.num_inputs and op.dst not in returned:
-            if op.dst not in shown or _COUNTS_TELL:
-                storages[op.dst] = pc
+        if op.size_bytes < 0:
+            sized[place] = pc
+        elif pc <= first_branch or op.size_bytes <= _MAX_CONDITIONAL_BYTES:
+            storages[place] = pc
     tensors: dict[int, list[int]] = {place: [] for place in storages}
     for pc, op in enumerate(ops):
         if op.builtin is Builtins.ALLOC_TENSOR and len(op.args) == 1 and op.args[0] in storages:
@@ -225,16 +225,6 @@ def plan_frame(
     for pc, op in enumerate(ops):
         if op.kind == OpKind.KILL and op.args[0] in prepared:
             plan.skipped.add(pc)
-    sized: dict[int, int] = {}
-    for pc, op in enumerate(ops):
-        if (
-            op.builtin is Builtins.ALLOC_STORAGE
-            and op.size_bytes < 0
-            and not kept_round(pc, op.dst)
-        ):
-            alone = writes[op.dst] == 1 and info.num_inputs <= op.dst < info.register_file_size
-            if alone and op.dst not in returned and (op.dst not in shown or _COUNTS_TELL):
-                sized[op.dst] = pc
     if _mostly_alive_together(ops, sized):
         for place, pc in sized.items():
             scope = _scope_of(ops[pc], template)

@@ -17,7 +17,7 @@ import shutil
 import tempfile
 from typing import Any
 
-from ..base import VMValueError
+from ..base import VMValueError, table
 from . import timing
 from .graph_executor import GraphExecutor, GraphModule, node_named
 from .graph_json import Node
@@ -56,28 +56,12 @@ class GraphModuleDebug(GraphModule):
         self._seconds: list[tuple[Node, BenchmarkResult]] = []
         self._given: dict[str, NDArray] = {}
 
-    def run(
-        self,
-        number: int = 1,
-        repeat: int = 1,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
-        **input_dict: Any,
-    ) -> None:
-        """Run the graph, with these inputs set before, timing each node as `timing.measure` does;
-        write the folder and print the table.
+    def run(self, number: int = 1, repeat: int = 1, **input_dict: Any) -> None:
+        """Run the graph, with these inputs set before, timing each node as `timing.measure` does,
+        whose options may be among them; write the folder and print the table.
         """
+        options = timing.options_in(input_dict, number=number, repeat=repeat)
         self.set_input(**input_dict)
-        options: dict[str, Any] = {
-            "number": number,
-            "repeat": repeat,
-            "min_repeat_ms": min_repeat_ms,
-            "limit_zero_time_iterations": limit_zero_time_iterations,
-            "cooldown_interval_ms": cooldown_interval_ms,
-            "repeats_to_cooldown": repeats_to_cooldown,
-        }
         self._measure(options)
         self._dump()
         print(self.get_debug_result())
@@ -135,10 +119,8 @@ class GraphModuleDebug(GraphModule):
             for node, result in timed
         ]
         rows.append(("Total_time", "-", f"{total * 1e6:.3f}", *"----"))
-        widths = [max(len(row[i]) for row in (_HEADS, *rows)) for i in range(len(_HEADS))]
-        lines = [_HEADS, tuple("-" * len(head) for head in _HEADS), *rows]
-        padded = (map(str.ljust, row, widths) for row in lines)
-        return "\n".join("  ".join(row).rstrip() for row in padded)
+        lines = table([_HEADS, ["-" * len(head) for head in _HEADS], *rows])
+        return "\n".join(lines)
 
     def profile(self, collectors: Any = None, **input_dict: Any) -> str:
         """Run once with a clock around each node; the table. There are no other collectors."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
@@ -41,9 +41,6 @@ def create(graph_json_str: str, libmod: Any, device: Any) -> GraphModule:
     Raises LoadError naming the node for a graph that cannot be run.
     """
     return GraphModule(GraphExecutor(graph_json_str, libmod, device))
-
-
-create_graph = create
 
 
 class _Step:
@@ -148,9 +145,7 @@ class GraphExecutor:
         """The number of the value of an argument, by its name or its place."""
         node = self._names.get(key) if isinstance(key, str) else None
         if isinstance(key, (int, np.integer)) and not isinstance(key, bool):
-            return self.graph.nodes[
-                self.graph.arguments[_place(key, self._names, "input")]
-            ].outputs[0]
+            node = self.graph.arguments[_place(key, self._names, "input")]
         if node is None:
             raise VMValueError(
                 f"the graph has no input {str(key)[:80]!r}{nearest_names(key, list(self._names))}; "
@@ -231,8 +226,7 @@ class GraphExecutor:
 
     def load_params(self, params_bytes: Any) -> None:
         """Set the inputs that a parameter file (`save_param_dict`) holds."""
-        params = load_param_dict(params_bytes)
-        self.set_params(params)
+        self.set_params(load_param_dict(params_bytes))
 
     def set_params(self, params: Mapping[str, Any]) -> None:
         """Set inputs by name; `get_input_info` leaves them out."""
@@ -311,9 +305,6 @@ class GraphExecutor:
         """Copies of what a node gave, until others write into its memory."""
         return [_into(None, self._arrays[k]) for k in node.outputs]
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self.get_function(name)
-
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
         """A method by TVM's name. Raises VMValueError listing those that exist."""
         if name not in _FUNCTIONS:
@@ -322,6 +313,8 @@ class GraphExecutor:
             )
         method: Callable[..., Any] = getattr(self, name)
         return method
+
+    __getitem__ = get_function
 
     def time_evaluator(
         self, func_name: str, dev: Device | None = None, f_preproc: str = "", **options: Any
@@ -383,28 +376,18 @@ class GraphModule:
         func_name: str = "run",
         repeat: int = 5,
         number: int = 5,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
+        *,
         end_to_end: bool = False,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """How long a run takes; with `end_to_end`, setting the inputs `kwargs` and copying the
-        results out included.
+        """How long a run takes; with `end_to_end`, setting the inputs and copying the results out
+        included. `kwargs` are inputs by name, and options as in `timing.measure`.
         """
+        options = timing.options_in(kwargs, repeat=repeat, number=number)
         if kwargs and not end_to_end:
             self.set_input(**kwargs)
         call = functools.partial(self.module.run_from_inputs, kwargs) if end_to_end else None
-        return timing.measure(
-            call or self.module[func_name],
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            limit_zero_time_iterations=limit_zero_time_iterations,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-        )
+        return timing.measure(call or self.module[func_name], **options)
 
 
 # -- what a graph is run with ----------------------------------------------------------------------
@@ -518,8 +501,8 @@ def node_named(graph: Graph, key: Any) -> Node:
     raise VMValueError(f"the graph has no node {str(key)[:80]!r}{nearest_names(key, names)}")
 
 
-def _place(index: Any, among: Iterable[Any], what: str) -> int:
-    count = len([*among])
+def _place(index: Any, among: Sized, what: str) -> int:
+    count = len(among)
     if not isinstance(index, (int, np.integer)) or isinstance(index, bool):
         raise VMTypeError(f"{what}: wanted its number, got {type(index).__name__}")
     if not 0 <= index < count:

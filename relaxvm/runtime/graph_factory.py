@@ -91,9 +91,6 @@ class GraphExecutorFactoryModule:
         """The text of the functions; see `Module.get_source`."""
         return self.lib.get_source(fmt)
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self.get_function(name)
-
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
         """What makes an executor of a device, under the name of the whole; or a function by TVM's
         name. Raises VMValueError listing those that exist.
@@ -109,6 +106,8 @@ class GraphExecutorFactoryModule:
                 f"this module has no function {name!r}; it has: {', '.join(functions)}"
             )
         return functions[name]
+
+    __getitem__ = get_function
 
     def _create(self, *devices: Device) -> GraphExecutor:
         executor = GraphExecutor(self.graph, self.lib, devices or None)

@@ -16,7 +16,7 @@ from .check import Demand, got
 from .constants import DimProgram
 from .dims import evaluate
 from .ndarray import NDArray, ShapeTuple
-from .origins import origin_of, value_and_source
+from .origins import origin_of, wanted_text
 
 _MAX_SLOTS = 1 << 16
 _INT64_MIN, _INT64_MAX = -(1 << 63), (1 << 63) - 1
@@ -154,11 +154,8 @@ def _wrong_size(
         if code == _ASSERT_IMM and size != wanted:
             raise VMValueError(f"{where}: axis {axis}: wanted {wanted}, got {size} in {got(value)}")
         if code == _ASSERT_LOAD and heap.values[wanted] != size:
-            label, source = value_and_source(heap, wanted, where, axis)
-            source = f" ({source})" if source else ""
-            raise VMValueError(
-                f"{where}: axis {axis}: wanted {label}{source}, got {size} in {got(value)}"
-            )
+            text = wanted_text(heap, wanted, where, axis)
+            raise VMValueError(f"{where}: axis {axis}: wanted {text}, got {size} in {got(value)}")
     raise VMValueError(f"{where}: the sizes do not match, got {got(value)}")
 
 
@@ -200,11 +197,9 @@ def match_prim_of(context: object, code: Any, wanted: Any) -> Callable[[Any, Sha
             return
         expected = wanted if code == _ASSERT_IMM else _load(heap, wanted, where)
         if value != expected:
-            label, source = str(expected), ""
-            if code == _ASSERT_LOAD:
-                label, source = value_and_source(heap, wanted, where, None)
-                source = f" ({source})" if source else ""
-            raise VMValueError(f"{where}: wanted {label}{source}, got {value}")
+            loaded = code == _ASSERT_LOAD
+            text = wanted_text(heap, wanted, where, None) if loaded else str(expected)
+            raise VMValueError(f"{where}: wanted {text}, got {value}")
 
     return match
 

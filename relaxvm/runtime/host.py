@@ -19,13 +19,8 @@ def cpu_name(root: pathlib.Path = _SYSTEM) -> str:
 
 def cpu_facts() -> str:
     """What the system says of the first core: which model it is, and what it can do."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as file:
-            first = file.read(1 << 14).partition("\n\n")[0]
-    except OSError:
-        return ""
     # The clock changes all the time.
-    return "\n".join(line for line in first.split("\n") if "MHz" not in line)
+    return "\n".join(line for line in _first_core(_SYSTEM).split("\n") if "MHz" not in line)
 
 
 def clock_khz(root: pathlib.Path = _SYSTEM) -> int | None:
@@ -60,12 +55,16 @@ def data_caches(root: pathlib.Path = _SYSTEM) -> dict[int, int]:
     return {level: size for level, size in sizes.items() if size is not None and size > 0}
 
 
-def _cpuinfo(field: str, root: pathlib.Path) -> str | None:
+def _first_core(root: pathlib.Path) -> str:
     try:
-        text = (root / "proc/cpuinfo").read_text()[: 1 << 16]
-    except (OSError, ValueError):
-        return None
-    line = re.search(rf"^{field}\s*:[ \t]*(\S.*)$", text, re.MULTILINE)
+        with open(root / "proc/cpuinfo", encoding="utf-8", errors="replace") as file:
+            return file.read(1 << 14).partition("\n\n")[0]
+    except OSError:
+        return ""
+
+
+def _cpuinfo(field: str, root: pathlib.Path) -> str | None:
+    line = re.search(rf"^{field}\s*:[ \t]*(\S.*)$", _first_core(root), re.MULTILINE)
     return None if line is None else line[1].strip()
 
 

@@ -25,22 +25,17 @@ FailureKind = Literal[
     "kind", "ndim", "dtype", "align", "readonly", "shape", "strides", "alias", "assert"
 ]
 _FAILURE_KINDS = get_args(FailureKind)
+_ACCESSES = ("r", "g", "w", "rw", "ret")
 _SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
 # Of native code, since file formats 2 and 3.
 _LATER_FIELDS = ("functions", "more")
 
 
-def _require(condition: bool, message: str) -> None:
-    if not condition:
-        raise VerifyError(message)
-
-
 def _text(value: Any, what: str, empty_ok: bool = False) -> None:
-    _require(
-        type(value) is str and len(value) <= _MAX_TEXT and (empty_ok or value != ""),
-        f"{what}: wanted a text",
-    )
-    _require("\0" not in value, f"{what}: contains a NUL character")
+    if type(value) is not str or len(value) > _MAX_TEXT or not (value or empty_ok):
+        raise VerifyError(f"{what}: wanted a text")
+    if "\0" in value:
+        raise VerifyError(f"{what}: contains a NUL character")
 
 
 @record
@@ -62,32 +57,21 @@ class KernelParam(Plain):
     def __post_init__(self) -> None:
         _text(self.name, "kernel parameter name")
         where = f"kernel parameter {self.name[:80]!r}"
-        _require(
-            self.kind in ("tensor", "scalar"),
-            f"{where}: kind {self.kind!r} is not 'tensor' or 'scalar'",
-        )
-        _require(
-            self.access in ("r", "g", "w", "rw", "ret"),
-            f"{where}: access {self.access!r} is not 'r', 'g', 'w', 'rw' or 'ret'",
-        )
-        dtype = self.dtype
+        if self.kind not in ("tensor", "scalar"):
+            raise VerifyError(f"{where}: kind {self.kind!r} is not 'tensor' or 'scalar'")
+        if self.access not in _ACCESSES:
+            raise VerifyError(f"{where}: access {self.access!r} is not one of {_ACCESSES}")
+        dtype, shape, strides = self.dtype, self.shape, self.strides
         fits = type(dtype) is DataType and dtype.lanes == 1 and dtype.kind not in ("handle", "void")
-        _require(fits, f"{where}: no parameter has dtype {dtype}")
-        _require(
-            type(self.shape) is tuple and len(self.shape) <= MAX_NDIM,
-            f"{where}: wanted at most {MAX_NDIM} axes",
-        )
-        _require(
-            self.strides is None
-            or (type(self.strides) is tuple and len(self.strides) == len(self.shape)),
-            f"{where}: wanted one stride per axis",
-        )
-        _require(
-            self.kind == "tensor"
-            or (self.shape == () and self.strides is None and self.access == "r"),
-            f"{where}: a scalar has no shape, strides or write access",
-        )
-        for dim in (*self.shape, *(self.strides or ())):
+        if not fits:
+            raise VerifyError(f"{where}: no parameter has dtype {dtype}")
+        if type(shape) is not tuple or len(shape) > MAX_NDIM:
+            raise VerifyError(f"{where}: wanted at most {MAX_NDIM} axes")
+        if strides is not None and (type(strides) is not tuple or len(strides) != len(shape)):
+            raise VerifyError(f"{where}: wanted one stride per axis")
+        if self.kind == "scalar" and (shape, strides, self.access) != ((), None, "r"):
+            raise VerifyError(f"{where}: a scalar has no shape, strides or write access")
+        for dim in (*shape, *(strides or ())):
             check(dim)
 
     @property
@@ -144,26 +128,21 @@ class KernelInfo(Plain):
     def __post_init__(self) -> None:
         _text(self.name, "kernel name")
         where = f"kernel {self.name[:80]!r}"
-        _require(
-            type(self.symbol) is str and _SYMBOL.fullmatch(self.symbol) is not None,
-            f"{where}: symbol is not a symbol",
-        )
-        _require(type(self.noalias) is bool, f"{where}: noalias is not a bool")
-        _require(
-            _all_are(self.params, KernelParam, MAX_PARAMS),
-            f"{where}: wanted at most {MAX_PARAMS} parameters",
-        )
-        _require(
-            _all_are(self.failures, Failure, MAX_FAILURES), f"{where}: wanted a tuple of failures"
-        )
+        if type(self.symbol) is not str or _SYMBOL.fullmatch(self.symbol) is None:
+            raise VerifyError(f"{where}: symbol is not a symbol")
+        if type(self.noalias) is not bool:
+            raise VerifyError(f"{where}: noalias is not a bool")
+        if not _all_are(self.params, KernelParam, MAX_PARAMS):
+            raise VerifyError(f"{where}: wanted at most {MAX_PARAMS} parameters")
+        if not _all_are(self.failures, Failure, MAX_FAILURES):
+            raise VerifyError(f"{where}: wanted a tuple of failures")
         places = [i for i, p in enumerate(self.params) if p.access == "ret"]
         last = len(self.params) - 1
-        _require(
-            places in ([], [last]) and (not places or self.params[last].shape == ()),
-            f"{where}: the place of its value is a scalar tensor, the last parameter",
-        )
+        if places and (places != [last] or self.params[last].shape != ()):
+            raise VerifyError(f"{where}: the place of its value is a scalar tensor, the last one")
         names = [p.name for p in self.params]
-        _require(len(set(names)) == len(names), f"{where}: two parameters have the same name")
+        if len(set(names)) != len(names):
+            raise VerifyError(f"{where}: two parameters have the same name")
         bound = self.bound_symbols()
         for param in self.params:
             for dim in (*param.shape, *(param.strides or ())):
@@ -216,12 +195,10 @@ class NativeCode(Plain):
     def __post_init__(self) -> None:
         for name in ("triple", "cpu", "features", "producer"):
             _text(getattr(self, name), f"native code {name}", empty_ok=name != "triple")
-        _require(_all_are(self.more, bytes, MAX_KERNELS), "native code: wanted a tuple of objects")
-        for each in self.objects:
-            _require(
-                type(each) is bytes and each != b"",
-                "native code: wanted the bytes of an object file",
-            )
+        if not _all_are(self.more, bytes, MAX_KERNELS):
+            raise VerifyError("native code: wanted a tuple of objects")
+        if not all(type(each) is bytes and each != b"" for each in self.objects):
+            raise VerifyError("native code: wanted the bytes of an object file")
 
     @property
     def objects(self) -> tuple[bytes, ...]:
@@ -278,25 +255,20 @@ class KernelSection(Plain):
     native: tuple[NativeCode, ...]
 
     def __post_init__(self) -> None:
-        _require(
-            _all_are(self.infos, KernelInfo, MAX_KERNELS),
-            "kernel section: wanted a tuple of kernels",
-        )
-        _require(
-            _all_are(self.native, NativeCode, MAX_NATIVE),
-            "kernel section: wanted a tuple of native code",
-        )
-        _require(type(self.portable) is bytes, "kernel section: wanted the portable form as bytes")
-        names = {info.name for info in self.infos}
-        _require(len(names) == len(self.infos), "kernel section: two kernels have the same name")
+        if not _all_are(self.infos, KernelInfo, MAX_KERNELS):
+            raise VerifyError("kernel section: wanted a tuple of kernels")
+        if not _all_are(self.native, NativeCode, MAX_NATIVE):
+            raise VerifyError("kernel section: wanted a tuple of native code")
+        if type(self.portable) is not bytes:
+            raise VerifyError("kernel section: wanted the portable form as bytes")
+        if len({info.name for info in self.infos}) != len(self.infos):
+            raise VerifyError("kernel section: two kernels have the same name")
         by_symbol: dict[str, KernelInfo] = {}
         for info in self.infos:
             # Equal kernels of several names are one in the code.
             former = by_symbol.setdefault(info.symbol, info)
-            _require(
-                former is info or replace(former, name=info.name) == info,
-                "kernel section: two different kernels share a symbol",
-            )
+            if former is not info and replace(former, name=info.name) != info:
+                raise VerifyError("kernel section: two different kernels share a symbol")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -102,7 +102,7 @@ def _shape_reason(info: KernelInfo, failure: Failure, args: Sequence[Any]) -> st
     if not 0 <= axis < len(value.shape):
         return ""
     dim = param.shape[axis]
-    values, origins = _bindings(info, args, (failure.param, axis))
+    values, origins = bindings(info, args, (failure.param, axis))
     names = dict.fromkeys(symbols_of(dim))
     sources = "; ".join(f"{s} is {values[s]} from {origins[s]}" for s in names if s in values)
     try:
@@ -114,10 +114,13 @@ def _shape_reason(info: KernelInfo, failure: Failure, args: Sequence[Any]) -> st
     )
 
 
-def _bindings(
-    info: KernelInfo, args: Sequence[Any], failed: tuple[int, int]
+def bindings(
+    info: KernelInfo, args: Sequence[Any], failed: tuple[int, int] = (-1, -1)
 ) -> tuple[dict[str, Scalar], dict[str, str]]:
-    """The value of each symbol and where it came from. As in the wrapper, the first place binds."""
+    """The value of each symbol and where it came from. As in the wrapper, the first place binds.
+
+    failed  a parameter and an axis of it whose size says nothing
+    """
     values: dict[str, Scalar] = {}
     origins: dict[str, str] = {}
 

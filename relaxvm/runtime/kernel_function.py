@@ -90,7 +90,7 @@ class KernelFunction:
         """
         if named:
             names = [param.name for param in self.info.params[: -1 if self.returns else None]]
-            args = bind_by_name(self.info.name, names, str(self.info), args, named)
+            args = bind_by_name(self.info.name, names, self.info.__str__, args, named)
         args = (*args, *self.place())
         code = self.call(*args)
         if code is not None:
@@ -161,28 +161,23 @@ class _Bound:
     def run(self) -> None:
         code = self._function.call(*self._given)
         if code is not None and code > 0 and self._function._copies_help(code):
-            copied = self._make_plain()
-            if copied:
+            if self._make_plain():
                 code = self._function.call(*self._given)
         if code is not None:
             self._function.raise_failure(code, self._given)
         self._copy_back()
 
     def _make_plain(self) -> bool:
-        """Replace tensors that are not C-contiguous, where the kernel needs them so, by copies."""
-        changed = False
-        for i, param in enumerate(self._info.params):
-            if (
-                param.kind == "scalar"
-                or param.strides is not None
-                or self._given[i].is_contiguous()
-            ):
-                continue
+        """Replace tensors that are not C-contiguous, where the kernel needs them so, by copies;
+        whether there are any.
+        """
+        plain = [p.kind == "tensor" and p.strides is None for p in self._info.params]
+        gaps = [i for i, each in enumerate(plain) if each and not self._given[i].is_contiguous()]
+        for i in gaps:
             self._given[i] = self._given[i].__copy__()
-            changed = True
-        if changed:
+        if gaps:
             self._check_targets()
-        return changed
+        return bool(gaps)
 
     def _copied(self) -> list[int]:
         """The tensors of which the kernel was given a copy."""

@@ -10,7 +10,6 @@ back, a window rolled on), and somebody holds such a view, the cache moves to a 
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -21,18 +20,10 @@ from .constants import integer
 from .limits import MAX_NDIM, Account, counted_empty
 from .locks import lock
 from .ndarray import NDArray, wrap_unchecked
-from .storage import aligned_copy, aligned_empty
+from .result_memory import held_once
+from .storage import aligned_copy
 
 _MAX_ROWS = 1 << 40
-
-
-def _references(buffer: np.ndarray) -> int:
-    """How many hold the memory behind `buffer`."""
-    return sys.getrefcount(buffer.base)
-
-
-# How many there are when nobody but the buffer does. Pythons count their own hands differently.
-_OWN_REFERENCES = _references(aligned_empty((1,), np.dtype("uint8")))
 
 
 class KVCache:
@@ -124,7 +115,8 @@ class KVCache:
 
     def _is_watched(self) -> bool:
         """Whether anybody else holds the buffer's memory."""
-        return _references(self._buffer) > _OWN_REFERENCES
+        memory = self._buffer.base
+        return not held_once(memory)
 
     def _move(self, account: Account | None, capacity: int) -> None:
         """Go to a new buffer of `capacity` rows, and take the filled ones along."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from ..base import DataType, Deferred, VMTypeError, VMValueError, float32_to_bfloat16
+from .constants import integer
 from .ndarray import NDArray, array
 from .registry import register_func
 
@@ -50,16 +51,9 @@ def values_of(x: Any, what: str) -> np.ndarray:
     return x._values()
 
 
-def integer_of(value: Any, what: str) -> int:
-    """An integer argument."""
-    if type(value) is bool or not isinstance(value, (int, np.integer)):
-        raise VMTypeError(f"{what}: wanted an int, got {type(value).__name__}")
-    return int(value)
-
-
 def axis_of(axis: Any, ndim: int, what: str) -> int:
     """An axis argument, counted from the front."""
-    index = integer_of(axis, what)
+    index = integer(axis, what)
     if not -ndim <= index < ndim:
         raise VMValueError(f"{what}: wanted {-ndim} to {ndim - 1}, got {index}")
     return index % ndim
@@ -167,7 +161,7 @@ def sort(x: Any, axis: Any, descending: Any, out: Any) -> None:
     ordered = np.sort(values, axis=place)
     fill(
         out,
-        np.flip(ordered, place) if integer_of(descending, "sort: descending") else ordered,
+        np.flip(ordered, place) if integer(descending, "sort: descending") else ordered,
         "sort",
     )
 
@@ -177,7 +171,7 @@ def argsort(x: Any, axis: Any, descending: Any, out: Any) -> None:
     """The indices that sort `x` stably along `axis`, into `out`."""
     values = values_of(x, "argsort: x")
     place = axis_of(axis, values.ndim, "argsort: axis")
-    fill(out, _order(values, place, bool(integer_of(descending, "argsort: descending"))), "argsort")
+    fill(out, _order(values, place, bool(integer(descending, "argsort: descending"))), "argsort")
 
 
 @library("topk")
@@ -188,7 +182,7 @@ def topk(x: Any, axis: Any, largest: Any, parts: Any, *outs: Any) -> None:
     """
     values = values_of(x, "topk: x")
     place = axis_of(axis, values.ndim, "topk: axis")
-    wanted = integer_of(parts, "topk: parts")
+    wanted = integer(parts, "topk: parts")
     if wanted not in (1, 2, 3) or len(outs) != (wanted + 1) // 2:
         raise VMTypeError(f"topk: parts {wanted} do not go with {len(outs)} outputs")
     order = _first(values, place, largest, outs[0])
@@ -204,7 +198,7 @@ def _first(values: np.ndarray, axis: int, largest: Any, out: Any) -> np.ndarray:
     k = out.shape[axis]
     if k > values.shape[axis]:
         raise VMValueError(f"topk: wanted {k} elements of the {values.shape[axis]} along the axis")
-    order = _order(values, axis, bool(integer_of(largest, "topk: largest")))
+    order = _order(values, axis, bool(integer(largest, "topk: largest")))
     return np.take(order, np.arange(k), axis=axis)
 
 
@@ -216,7 +210,7 @@ def searchsorted(sorted_sequence: Any, values: Any, right: Any, out: Any) -> Non
     """
     keys = values_of(sorted_sequence, "searchsorted: sorted_sequence")
     wanted = values_of(values, "searchsorted: values")
-    side: Any = "right" if integer_of(right, "searchsorted: right") else "left"
+    side: Any = "right" if integer(right, "searchsorted: right") else "left"
     if keys.ndim == 1:
         fill(out, np.asarray(np.searchsorted(keys, wanted, side)), "searchsorted")
         return
@@ -248,11 +242,11 @@ def unique(x: Any, axis: Any, flat: Any, keep_order: Any, parts: Any) -> Any:
     parts       bits: 1 first indices, 2 indices of each element's representative, 4 counts
     """
     values = values_of(x, "unique: x")
-    wanted = integer_of(parts, "unique: parts")
+    wanted = integer(parts, "unique: parts")
     along = None
-    if not integer_of(flat, "unique: flat"):
+    if not integer(flat, "unique: flat"):
         along = axis_of(axis, values.ndim, "unique: axis")
-    found_parts = unique_values(values, along, bool(integer_of(keep_order, "unique: keep_order")))
+    found_parts = unique_values(values, along, bool(integer(keep_order, "unique: keep_order")))
     results = [result_of(found_parts[0], x.dtype)]
     results += [result_of(found_parts[k]) for k in (1, 2, 3) if wanted & (1 << (k - 1))]
     return results[0] if len(results) == 1 else tuple(results)

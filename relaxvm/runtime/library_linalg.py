@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..base import VMValueError
-from .library import axis_of, fill, integer_of, library, values_of
+from .constants import integer
+from .library import axis_of, fill, library, values_of
 
 
 def _matrices(x: np.ndarray, what: str) -> np.ndarray:
@@ -83,8 +84,8 @@ def dft(x: Any, axis: Any, length: Any, inverse: Any, onesided: Any, out: Any) -
     result = dft_values(
         values,
         axis_of(axis, values.ndim, "dft: axis"),
-        integer_of(length, "dft: length"),
-        bool(integer_of(inverse, "dft: inverse")),
-        bool(integer_of(onesided, "dft: onesided")),
+        integer(length, "dft: length"),
+        bool(integer(inverse, "dft: inverse")),
+        bool(integer(onesided, "dft: onesided")),
     )
     fill(out, result, "dft")

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from ..base import VMTypeError, VMValueError
-from .library import fill, integer_of, library, result_of, values_of
+from .constants import integer
+from .library import fill, library, result_of, values_of
 from .ndarray import NDArray
 
 # -- non-maximum suppression ----------------------------------------------------------------------
@@ -129,7 +130,7 @@ def non_max_suppression(
         places,
         values,
         *_thresholds(most, iou, least),
-        bool(integer_of(center, "non_max_suppression: center_point_box")),
+        bool(integer(center, "non_max_suppression: center_point_box")),
     )
     return result_of(kept)
 
@@ -302,13 +303,13 @@ def roi_align(
 ) -> None:  # fmt: skip
     """`roi_align_values` of data [n, c, h, w] into `out`."""
     x, regions = values_of(data, "roi_align: data"), values_of(rois, "roi_align: rois")
-    size = integer_of(height, "roi_align: height"), integer_of(width, "roi_align: width")
+    size = integer(height, "roi_align: height"), integer(width, "roi_align: width")
     if x.ndim != 4 or regions.ndim != 2 or regions.shape[1] != 5 or min(size) < 1:
         raise VMValueError(
             "roi_align: wanted data [n, c, h, w], rois [regions, 5] and a size of 1 or more, "
             f"got {x.shape}, {regions.shape} and {size}"
         )
-    which = integer_of(mode, "roi_align: mode")
+    which = integer(mode, "roi_align: mode")
     if not 0 <= which < len(ROI_MODES):
         raise VMValueError(f"roi_align: mode: wanted 0 to {len(ROI_MODES) - 1}, got {which}")
     with np.errstate(all="ignore"):
@@ -317,8 +318,8 @@ def roi_align(
             regions,
             size,
             scalar_of(scale, "roi_align: scale"),
-            integer_of(ratio, "roi_align: ratio"),
-            bool(integer_of(aligned, "roi_align: aligned")),
+            integer(ratio, "roi_align: ratio"),
+            bool(integer(aligned, "roi_align: aligned")),
             ROI_MODES[which],
         )
     fill(out, pooled.astype("float32") if out.dtype.kind == "bfloat" else pooled, "roi_align")

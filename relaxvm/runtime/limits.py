@@ -6,6 +6,7 @@ honest ones of the same size.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 import weakref
@@ -66,7 +67,7 @@ class Limits:
 class Account:
     """What one call has used so far, charged against its limits."""
 
-    __slots__ = ("_deadline", "_left", "_limits", "_live_bytes", "_lock", "_owners", "bytes_peak")
+    __slots__ = ("_deadline", "_left", "_limits", "_live_bytes", "_lock", "_owners")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
@@ -76,7 +77,6 @@ class Account:
         self._live_bytes = 0
         self._owners: dict[int, weakref.ref[np.ndarray]] = {}
         self._lock = threading.Lock()
-        self.bytes_peak = 0
 
     @property
     def counts_bytes(self) -> bool:
@@ -116,7 +116,6 @@ class Account:
         with self._lock:
             self._owners[key] = reference
             self._live_bytes += size_bytes
-            self.bytes_peak = max(self.bytes_peak, self._live_bytes)
 
 
 def counted_empty(account: Account | None, shape: tuple[int, ...], storage: np.dtype) -> np.ndarray:
@@ -124,9 +123,7 @@ def counted_empty(account: Account | None, shape: tuple[int, ...], storage: np.d
 
     Raises LimitError if there is not so much memory, or the run may not have it.
     """
-    needed = storage.itemsize
-    for extent in shape:
-        needed *= extent
+    needed = math.prod(shape) * storage.itemsize
     if account is not None:
         account.reserve(needed)
     try:

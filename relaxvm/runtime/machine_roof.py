@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from ..base.llvm import Function, Module, Value
+from .linking import LinkedCode, started_llvm
 from .locks import lock
-from .trampoline import parse_ir
+from .trampoline import compile_ir
 
 _SIZES_BYTES = (1 << 15, 1 << 18, 1 << 22, 1 << 26)
 _CHAINS = 12  # sums that do not wait for each other: enough for two units of latency 4 to 6
@@ -108,30 +109,17 @@ def _native() -> tuple[Any, Any, Any, Any, int]:
     """``compute(place, steps)``, ``wait`` and ``cycle`` likewise, ``read(block, steps, times,
     place)``, the lanes of a vector.
     """
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
+    llvm = started_llvm()
     known = llvm.get_host_cpu_features()
     lanes = 16 if known.get("avx512f") else 8 if known.get("avx") else 4
-    target = llvm.Target.from_default_triple()
-    fused = known.get("avx512f") or known.get("fma") or "aarch64" in target.triple
-    machine = target.create_target_machine(
-        cpu=llvm.get_host_cpu_name(), features=known.flatten(), opt=2, jit=True
-    )
-    module = parse_ir(llvm, _roof_ir(lanes, bool(fused)))
-    module.triple, module.data_layout = target.triple, str(machine.target_data)
-    module.verify()
-    code = machine.emit_object(module)
-    jit = llvm.create_lljit_compiler(machine, suppress_errors=True)
-    builder = llvm.JITLibraryBuilder().add_object_img(code)
-    for name in (*_COUNTED, "read"):
-        builder.export_symbol(name)
-    library = builder.link(jit, "relaxvm.roof")
-    _keep.extend((jit, library))
+    fused = known.get("avx512f") or known.get("fma") or "aarch64" in llvm.get_default_triple()
+    here = {"cpu": llvm.get_host_cpu_name(), "features": known.flatten()}
+    code = compile_ir(llvm, _roof_ir(lanes, bool(fused)), **here)
+    library = LinkedCode((code,), (*_COUNTED, "read"), {})
+    _keep.append(library)
     word, place = ctypes.c_int64, ctypes.c_void_p
-    counted = [ctypes.CFUNCTYPE(None, place, word)(library[name]) for name in _COUNTED]
-    read = ctypes.CFUNCTYPE(None, place, word, word, place)(library["read"])
+    counted = [ctypes.CFUNCTYPE(None, place, word)(library.addresses[name]) for name in _COUNTED]
+    read = ctypes.CFUNCTYPE(None, place, word, word, place)(library.addresses["read"])
     return counted[0], counted[1], counted[2], read, lanes
 
 

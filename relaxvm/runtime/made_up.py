@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,20 +16,6 @@ from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
 SIZE = 64
 """What a symbol counts as where a run has to be typical."""
 _MOST_BYTES = 1 << 36
-
-
-def symbols(param: Any) -> Iterator[str]:
-    """The symbols that stand in what a parameter wants."""
-    if isinstance(param, TupleInfo):
-        for field in param.fields:
-            yield from symbols(field)
-    every: Any = ()
-    if isinstance(param, TensorInfo):
-        every = param.shape or ()
-    elif isinstance(param, ShapeInfo):
-        every = param.values or ()
-    for dim in every:
-        yield from dims.symbols_of(dim)
 
 
 def value(
@@ -54,7 +40,7 @@ def value(
     if isinstance(param, ShapeInfo) and param.values is not None:
         return tuple(dims.evaluate(d, sizes) for d in param.values)
     if isinstance(param, PrimInfo):
-        return 0
+        return 0 if param.value is None else dims.evaluate(param.value, sizes)
     if not isinstance(param, TensorInfo) or param.shape is None:
         raise VMValueError(f"{name}: {param} has no shape to make up; an array has to be given")
     shape = tuple(int(dims.evaluate(d, sizes)) for d in param.shape)

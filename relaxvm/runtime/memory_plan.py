@@ -13,17 +13,16 @@ padding for alignment, and what externs allocate or keep.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base import LimitError, VMTypeError, VMValueError, callees_first
-from .dims import is_symbol
+from ..base import LimitError, VMTypeError, VMValueError, callees_first, table
 from .formula import Formula, Peak
 from .limits import Limits
-from .memory_trace import Trace, dims_of, trace_function
+from .memory_trace import Trace, lone_symbols, trace_function
 from .program import FunctionInfo, Program
-from .sinfo import PrimInfo, TupleInfo
+from .sinfo import PrimInfo, dims_of, symbols_in
 
 
 def _shown(size: Formula | Peak) -> int | str:
@@ -57,31 +56,29 @@ class FunctionPlan:
     storages: tuple[StoragePlan, ...]
     problem: str
     _info: FunctionInfo
-    _peak: Peak
-    _total: Formula
-    _late: frozenset[str]
+    _trace: Trace
 
     @property
     def peak(self) -> int | str | None:
         """The most bytes alive at once: a number, a formula as text, or None if it is not
         known.
         """
-        return None if self.problem else _shown(self._peak)
+        return None if self.problem else _shown(self._trace.peak)
 
     @property
     def total(self) -> int | str | None:
         """The sum of all storages, those of callees included; as `peak`."""
-        return None if self.problem else _shown(self._total)
+        return None if self.problem else _shown(self._trace.total)
 
     @property
     def symbols(self) -> tuple[str, ...]:
         """The symbols that the peak depends on."""
-        return () if self.problem else self._peak.symbols
+        return () if self.problem else self._trace.peak.symbols
 
     @property
     def late_symbols(self) -> tuple[str, ...]:
         """Those of them that get their value only while the function runs."""
-        return tuple(s for s in self.symbols if s in self._late)
+        return tuple(s for s in self.symbols if s in self._trace.late)
 
     def peak_bytes(self, **symbols: int) -> int:
         """The peak for these values of the symbols.
@@ -90,8 +87,9 @@ class FunctionPlan:
         """
         if self.problem:
             raise VMValueError(f"{self.name}: the peak is not known: {self.problem}")
-        wanted = self._peak.symbols
-        known = dict.fromkeys([*_entry_symbols(self._info), *wanted])
+        wanted = self._trace.peak.symbols
+        params = (name for param in self._info.params for name in symbols_in(param))
+        known = dict.fromkeys([*params, *wanted])
         for name, value in symbols.items():
             if name not in known:
                 raise VMValueError(
@@ -104,56 +102,41 @@ class FunctionPlan:
         missing = [name for name in wanted if name not in symbols]
         if missing:
             raise VMValueError(f"{self.name}: values are needed for {', '.join(missing)}")
-        return self._peak.evaluate(symbols)
+        return self._trace.peak.evaluate(symbols)
 
     def bind(self, args: Sequence[Any]) -> dict[str, int] | None:
         """The symbols' values for a call on these (converted) arguments; None if they do not give
         all.
         """
-        values: dict[str, int] = {}
-        for value, info in zip(args, self._info.params):
-            for name, number in _values_of(value, info):
-                values.setdefault(name, number)
+
+        def fields_of(value: Any) -> tuple[Any, ...]:
+            return value if isinstance(value, tuple) else ()
+
+        values = lone_symbols(self._info.params, args, fields_of, _sizes_of)
         return values if all(name in values for name in self.symbols) else None
 
     def __str__(self) -> str:
         peak = f"not known: {self.problem}" if self.problem else f"peak {self.peak} bytes"
-        lines = [f"{self.name}: {len(self.storages)} storages, {peak}"]
-        rows = [
-            (f"{s.instruction}", str(s.size_bytes), ", ".join(s.tensors[:4]) + _more(s.tensors))
-            for s in self.storages
-        ]
-        if rows:
-            rows.insert(0, ("at", "bytes", "tensors"))
-            wide = [max(len(row[i]) for row in rows) for i in (0, 1)]
-            lines += [f"  {a:>{wide[0]}}  {b:>{wide[1]}}  {c}".rstrip() for a, b, c in rows]
-        return "\n".join(lines)
+        rows = [("at", "bytes", "tensors")]
+        for s in self.storages:
+            tensors = ", ".join(s.tensors[:4]) + _more(s.tensors)
+            rows.append((str(s.instruction), str(s.size_bytes), tensors))
+        lines = table(rows, right={0, 1}) if self.storages else []
+        return "\n  ".join([f"{self.name}: {len(self.storages)} storages, {peak}", *lines])
 
 
 def _more(tensors: tuple[str, ...]) -> str:
     return f", ... {len(tensors) - 4} more" if len(tensors) > 4 else ""
 
 
-class MemoryPlan(Mapping[str, FunctionPlan]):
+class MemoryPlan(dict[str, FunctionPlan]):
     """The plans of a program's functions, by name."""
 
-    def __init__(self, functions: Mapping[str, FunctionPlan]) -> None:
-        self._functions = dict(functions)
-
-    def __getitem__(self, name: str) -> FunctionPlan:
-        return self._functions[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._functions)
-
-    def __len__(self) -> int:
-        return len(self._functions)
-
     def __str__(self) -> str:
-        return "\n\n".join(map(str, self._functions.values()))
+        return "\n\n".join(map(str, self.values()))
 
     def __repr__(self) -> str:
-        peaks = ", ".join(f"{name}: {plan.peak}" for name, plan in self._functions.items())
+        peaks = ", ".join(f"{name}: {plan.peak}" for name, plan in self.items())
         return f"<MemoryPlan {peaks}>"
 
 
@@ -164,14 +147,11 @@ def plan_memory(program: Program) -> MemoryPlan:
         traces[info.name] = trace_function(program, info, traces)
     plans = {}
     for info in program.vm_functions:
-        trace = traces.get(info.name) or Trace.unknown(
+        trace = traces.get(info.name) or Trace(
             "it calls itself, or a function that does, any number of times"
         )
         storages = tuple(StoragePlan(s.pc, s.size, tuple(s.tensors)) for s in trace.sites)
-        late = frozenset(trace.late)
-        plans[info.name] = FunctionPlan(
-            info.name, storages, trace.problem, info, trace.peak, trace.total, late
-        )
+        plans[info.name] = FunctionPlan(info.name, storages, trace.problem, info, trace)
     return MemoryPlan(plans)
 
 
@@ -188,33 +168,12 @@ def _callees_first(program: Program) -> list[FunctionInfo]:
     return list(order.values())
 
 
-def _entry_symbols(info: FunctionInfo) -> list[str]:
-    stack = list(reversed(info.params))
-    symbols = []
-    while stack:
-        param = stack.pop()
-        if type(param) is TupleInfo:
-            stack.extend(reversed(param.fields))
-        symbols += [name for name in map(is_symbol, dims_of(param)) if name is not None]
-    return symbols
-
-
-def _values_of(value: Any, info: Any) -> Iterator[tuple[str, int]]:
-    """The symbols that stand alone in `info`, with their values in `value`."""
-    stack = [(value, info)]
-    while stack:
-        value, info = stack.pop()
-        if type(info) is TupleInfo:
-            if isinstance(value, tuple):
-                stack.extend(reversed(list(zip(value, info.fields))))
-            continue
-        dims = dims_of(info)
-        sizes: Any = (value,) if type(info) is PrimInfo else getattr(value, "shape", value)
-        if isinstance(sizes, tuple) and len(sizes) == len(dims):
-            for dim, size in zip(dims, sizes):
-                name = is_symbol(dim)
-                if name is not None and type(size) is int:
-                    yield name, size
+def _sizes_of(value: Any, info: Any) -> list[int | None]:
+    """The dimensions of a value, where it has as many as `info` says."""
+    sizes = (value,) if type(info) is PrimInfo else getattr(value, "shape", value)
+    if not isinstance(sizes, tuple) or len(sizes) != len(dims_of(info)):
+        return []
+    return [size if type(size) is int else None for size in sizes]
 
 
 class MemoryGuard:
@@ -248,7 +207,7 @@ class MemoryGuard:
         values = plan.bind(args)
         if values is None or any(number < 0 for number in values.values()):
             return self._watched
-        needed = plan._peak.evaluate(values)
+        needed = plan._trace.peak.evaluate(values)
         if needed > self._limit:
             where = ", ".join(f"{name} = {values[name]}" for name in plan.symbols)
             formula = f" ({plan.peak} with {where})" if where else ""

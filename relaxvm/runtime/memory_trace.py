@@ -6,40 +6,38 @@ A function that jumps back is not followed, since it may allocate any number of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..base import NameSupply
-from .builtin_row import Effect
 from .bytecode import VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .constants import DimProgram
-from .dims import Dim, is_symbol, symbols_of
+from .dims import is_symbol, symbols_of
 from .formula import Formula, Peak
 from .heap import MakeCode, MatchCode
 from .ndarray import NDArray, ShapeTuple
 from .origins import dimension_text
 from .program import FunctionInfo, Program
-from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo
+from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo, dims_of
 from .verify import builtin_args, builtin_called
 
 _REGISTER, _IMMEDIATE, _CONSTANT, _FUNCTION = ArgKind
 _MAX_WORK = 2_000_000
 _MAX_SITES = 64
 _MAX_NESTING = 16
-_ONE = Formula.of(1)
+_NO_BYTES, _ONE = Formula.of(0), Formula.of(1)
 _MAX_PEAKS = 1024
 _MAX_KINDS = 256
 
 
+@dataclass(slots=True)
 class Site:
     """A storage: allocated where, of what size, holding which tensors."""
 
-    __slots__ = ("pc", "size", "tensors")
-
-    def __init__(self, pc: int, size: Formula) -> None:
-        self.pc = pc
-        self.size = size
-        self.tensors: list[str] = []
+    pc: int
+    size: Formula
+    tensors: list[str] = field(default_factory=list)
 
 
 class _Value(NamedTuple):
@@ -63,6 +61,7 @@ class _Value(NamedTuple):
 _NOTHING = _Value()
 
 
+@dataclass(eq=False, slots=True)
 class Trace:
     """What following a function gave. `problem` says why it could not be followed to its end.
 
@@ -71,33 +70,21 @@ class Trace:
     late      symbols that get their values while the function runs
     """
 
-    __slots__ = ("borrowed", "late", "peak", "problem", "result", "sites", "total")
-
-    def __init__(self) -> None:
-        self.sites: list[Site] = []
-        self.problem = ""
-        self.peak = Peak(())
-        self.total = Formula.of(0)
-        self.result = Formula.of(0)
-        self.borrowed: set[int] = set()
-        self.late: set[str] = set()
-
-    @classmethod
-    def unknown(cls, problem: str) -> Trace:
-        """The trace of what was not followed at all."""
-        trace = cls()
-        trace.problem = problem
-        return trace
+    problem: str = ""
+    sites: list[Site] = field(default_factory=list)
+    peak: Peak = field(default_factory=lambda: Peak(()))
+    total: Formula = _NO_BYTES
+    result: Formula = _NO_BYTES
+    borrowed: set[int] = field(default_factory=set)
+    late: set[str] = field(default_factory=set)
 
 
+@dataclass(slots=True)
 class _State:
     """Registers and shape heap slots at one point."""
 
-    __slots__ = ("registers", "slots")
-
-    def __init__(self, registers: dict[int, _Value], slots: dict[tuple[int, int], Formula]) -> None:
-        self.registers = registers
-        self.slots = slots
+    registers: dict[int, _Value]
+    slots: dict[tuple[int, int], Formula]
 
     def copy(self) -> _State:
         return _State(dict(self.registers), dict(self.slots))
@@ -255,8 +242,11 @@ class _Tracer:
         self.sizes.append(size)
         return len(self.sizes) - 1
 
-    def _allocate(self, dst: int, size: Formula, value: _Value) -> int:
-        """A new block that the new value of `dst` refers to."""
+    def _allocate(self, dst: int, what: str, size: Formula | None, value: _Value) -> int:
+        """A new block that the new value of `dst` refers to; -1 if its size is not known."""
+        if size is None:
+            self._give_up(f"the size of the {what} at instruction {self.pc} is not known")
+            return -1
         site = self._block(size)
         self._count(size)
         # The old value of the register is let go only after the new one is made.
@@ -367,7 +357,7 @@ class _Tracer:
 
     def _return(self, instruction: Ret) -> None:
         value = self._value(instruction.value)
-        total = Formula.of(0)
+        total = _NO_BYTES
         for site in value.sites | self.pinned:
             if site < 0:
                 self.trace.borrowed.add(-1 - site)
@@ -390,9 +380,9 @@ class _Tracer:
             self._set(call.dst, _Value(self._union(values)))
             return
         args = builtin_args(call.args)
-        follow = _FOLLOW.get(builtin.effect)
+        follow = getattr(self, builtin.effect.name.lower(), None)
         if follow is not None:
-            follow(self, args, call.dst)
+            follow(args, call.dst)
         elif builtin.aliases:
             self._set(call.dst, _Value(self._union([self._value(a) for a in args])))
         else:
@@ -430,32 +420,23 @@ class _Tracer:
 
     def _symbols_for(self, info: FunctionInfo, values: list[_Value]) -> dict[str, Formula]:
         """What the callee's symbols are in terms of ours."""
-        symbols: dict[str, Formula] = {}
-        stack = list(zip(info.params, values))
-        while stack:
-            param, value = stack.pop()
-            if type(param) is TupleInfo and value.items is not None:
-                stack.extend(zip(param.fields, value.items))
-                continue
-            have = (value.number,) if type(param) is PrimInfo else value.dims
-            for dim, size in zip(dims_of(param), have or ()):
-                name = is_symbol(dim)
-                if name is not None and size is not None:
-                    symbols.setdefault(name, size)
-        return symbols
 
-    # -- builtins ---------------------------------------------------------------------------------
+        def sizes_of(value: _Value, param: Any) -> tuple[Formula | None, ...] | None:
+            return (value.number,) if type(param) is PrimInfo else value.dims
 
-    def alloc_storage(self, args: Sequence[Arg], dst: int) -> None:
+        return lone_symbols(info.params, values, lambda value: value.items, sizes_of)
+
+    # -- builtins: each effect is followed by the method of its name -------------------------------
+
+    def allocate(self, args: Sequence[Arg], dst: int) -> None:
         value = self._value(args[0])
         size = value.number if value.dims is None else _product(value.dims)
-        if size is None:
-            self._give_up(f"the size of the storage at instruction {self.pc} is not known")
-            return
-        self.trace.sites.append(Site(self.pc, size))
-        self.site_of[self._allocate(dst, size, _NOTHING)] = self.trace.sites[-1]
+        site = self._allocate(dst, "storage", size, _NOTHING)
+        if size is not None:
+            self.site_of[site] = Site(self.pc, size)
+            self.trace.sites.append(self.site_of[site])
 
-    def alloc_tensor(self, args: Sequence[Arg], dst: int) -> None:
+    def place(self, args: Sequence[Arg], dst: int) -> None:
         storage, shape = self._value(args[0]), self._value(args[2]).dims
         dtype = self._constant(args[3])
         for site in storage.sites:
@@ -465,7 +446,7 @@ class _Tracer:
                 self.site_of[site].tensors.append(f"%{dst}: Tensor(({shown}{comma}), {dtype})")
         self._set(dst, _Value(storage.sites, shape, int(getattr(dtype, "itemsize", 0))))
 
-    def kill_object(self, args: Sequence[Arg], dst: int) -> None:
+    def kill(self, args: Sequence[Arg], dst: int) -> None:
         if args[0].kind == _REGISTER:
             self._set(args[0].value, _NOTHING)
 
@@ -475,29 +456,26 @@ class _Tracer:
     def reshape(self, args: Sequence[Arg], dst: int) -> None:
         self._set(dst, self._value(args[0])._replace(dims=self._value(args[1]).dims, items=None))
 
-    def shape_of(self, args: Sequence[Arg], dst: int) -> None:
+    def shape(self, args: Sequence[Arg], dst: int) -> None:
         self._set(dst, _Value(dims=self._value(args[0]).dims))
 
     def copy(self, args: Sequence[Arg], dst: int) -> None:
         value = self._value(args[0])
-        size = None if value.dims is None else _product(value.dims)
-        if size is None or not value.itemsize:
-            self._give_up(f"the size of the copy at instruction {self.pc} is not known")
-            return
-        self._allocate(dst, size.scaled(value.itemsize), value._replace(sites=frozenset()))
+        size = _product(value.dims) if value.itemsize else None
+        size = None if size is None else size.scaled(value.itemsize)
+        self._allocate(dst, "copy", size, value._replace(sites=frozenset()))
 
-    def shape_to_tensor(self, args: Sequence[Arg], dst: int) -> None:
+    def shape_tensor(self, args: Sequence[Arg], dst: int) -> None:
         dims = self._value(args[0]).dims
-        if dims is None:
-            self._give_up(f"the size of the tensor at instruction {self.pc} is not known")
-            return
-        self._allocate(dst, Formula.of(8 * len(dims)), _Value(dims=(Formula.of(len(dims)),)))
+        rank = None if dims is None else Formula.of(len(dims))
+        size = None if rank is None else rank.scaled(8)
+        self._allocate(dst, "tensor", size, _Value(dims=(rank,)))
 
-    def make_tuple(self, args: Sequence[Arg], dst: int) -> None:
+    def tuple(self, args: Sequence[Arg], dst: int) -> None:
         items = [self._value(a) for a in args]
         self._set(dst, _Value(self._union(items), items=tuple(items)))
 
-    def tuple_getitem(self, args: Sequence[Arg], dst: int) -> None:
+    def item(self, args: Sequence[Arg], dst: int) -> None:
         value, index = self._value(args[0]), self._value(args[1]).number
         position = None if index is None else index.constant
         if position is not None and value.items is not None and 0 <= position < len(value.items):
@@ -507,14 +485,14 @@ class _Tracer:
         else:
             self._set(dst, _Value(value.sites))
 
-    def make_closure(self, args: Sequence[Arg], dst: int) -> None:
+    def closure(self, args: Sequence[Arg], dst: int) -> None:
         first, captured = self._value(args[0]), tuple(self._value(a) for a in args[1:])
         function = first.function
         if function is not None:
             function = (function[0], captured + function[1])
         self._set(dst, _Value(self._union([first, *captured]), function=function))
 
-    def invoke_closure(self, args: Sequence[Arg], dst: int) -> None:
+    def invoke(self, args: Sequence[Arg], dst: int) -> None:
         closure, operands = self._value(args[0]), self._value(args[1])
         if closure.function is None or operands.items is None:
             if args[0].kind == _FUNCTION:
@@ -526,7 +504,7 @@ class _Tracer:
         name, captured = closure.function
         self._call_function(name, [*operands.items, *captured], dst)
 
-    def grow_cache(self, args: Sequence[Arg], dst: int) -> None:
+    def outlive(self, args: Sequence[Arg], dst: int) -> None:
         self._set(dst, _NOTHING)
         self._give_up(
             f"the cache at instruction {self.pc} outlives the call, and grows as it is used"
@@ -551,7 +529,7 @@ class _Tracer:
         if args[0].kind == _REGISTER and args[0].value in self.state.registers:
             self.state.registers[args[0].value] = value._replace(dims=tuple(known))
 
-    def match_prim_value(self, args: Sequence[Arg], dst: int) -> None:
+    def match_number(self, args: Sequence[Arg], dst: int) -> None:
         value, heap, number = self._value(args[0]), args[1].value, self._int(args[4])
         if self._int(args[3]) == MatchCode.STORE_TO_HEAP:
             stored = self._store(heap, number, value.number, args[2], 0)
@@ -568,7 +546,7 @@ class _Tracer:
         self.state.slots[heap, slot] = known
         return known
 
-    def shape_expr(self, args: Sequence[Arg], dst: int) -> None:
+    def compute_slot(self, args: Sequence[Arg], dst: int) -> None:
         heap, slot, program = args[0].value, self._int(args[1]), self._constant(args[2])
         size = None
         if type(program) is DimProgram:
@@ -588,57 +566,49 @@ class _Tracer:
             return Formula.of(number)
         return self.state.slots.get((heap, number))
 
-    def make_shape(self, args: Sequence[Arg], dst: int) -> None:
+    def load_shape(self, args: Sequence[Arg], dst: int) -> None:
         heap = args[0].value
         pairs = [(self._int(a), self._int(b)) for a, b in zip(args[1::2], args[2::2])]
         dims = tuple(self._loaded(heap, code, number) for code, number in pairs)
         self._set(dst, _Value(dims=dims))
 
-    def make_prim_value(self, args: Sequence[Arg], dst: int) -> None:
+    def load_number(self, args: Sequence[Arg], dst: int) -> None:
         number = self._loaded(args[0].value, self._int(args[1]), self._int(args[2]))
         self._set(dst, _Value(number=number))
 
-    def broadcast_shape(self, args: Sequence[Arg], dst: int) -> None:
+    def common_shape(self, args: Sequence[Arg], dst: int) -> None:
         shapes = [self._value(a).dims for a in args if type(self._constant(a)) is not str]
         first = shapes[0] if shapes else None
         self._set(dst, _Value(dims=first if all(s == first for s in shapes) else None))
 
 
-_FOLLOW: dict[Effect, Callable[[_Tracer, Sequence[Arg], int], None]] = {
-    Effect.ALLOCATE: _Tracer.alloc_storage,
-    Effect.PLACE: _Tracer.alloc_tensor,
-    Effect.KILL: _Tracer.kill_object,
-    Effect.INVOKE: _Tracer.invoke_closure,
-    Effect.SAME: _Tracer.same,
-    Effect.RESHAPE: _Tracer.reshape,
-    Effect.SHAPE: _Tracer.shape_of,
-    Effect.COPY: _Tracer.copy,
-    Effect.SHAPE_TENSOR: _Tracer.shape_to_tensor,
-    Effect.TUPLE: _Tracer.make_tuple,
-    Effect.ITEM: _Tracer.tuple_getitem,
-    Effect.CLOSURE: _Tracer.make_closure,
-    Effect.MATCH_SHAPE: _Tracer.match_shape,
-    Effect.MATCH_NUMBER: _Tracer.match_prim_value,
-    Effect.COMPUTE_SLOT: _Tracer.shape_expr,
-    Effect.LOAD_SHAPE: _Tracer.make_shape,
-    Effect.LOAD_NUMBER: _Tracer.make_prim_value,
-    Effect.COMMON_SHAPE: _Tracer.broadcast_shape,
-    Effect.OUTLIVE: _Tracer.grow_cache,
-}
+def lone_symbols(
+    infos: Iterable[Any],
+    values: Iterable[Any],
+    fields_of: Callable[[Any], Iterable[Any] | None],
+    sizes_of: Callable[[Any, Any], Sequence[Any] | None],
+) -> dict[str, Any]:
+    """The symbols that stand alone in struct infos, with what is known of them from values.
+
+    fields_of  the fields of a value that should be a tuple, None if that is not known
+    sizes_of   the dimensions that a value has for a struct info, each None if it is not known
+    """
+    known: dict[str, Any] = {}
+    stack = [*zip(infos, values)][::-1]
+    while stack:
+        info, value = stack.pop()
+        if type(info) is TupleInfo:
+            stack += [*zip(info.fields, fields_of(value) or ())][::-1]
+        for dim, size in zip(dims_of(info), sizes_of(value, info) or ()):
+            name = is_symbol(dim)
+            if name is not None and size is not None:
+                known.setdefault(name, size)
+    return known
 
 
-def dims_of(info: Any) -> tuple[Dim, ...]:
-    """The dimensions that a struct info says, of a scalar its value."""
-    if type(info) is TensorInfo:
-        return info.shape or ()
-    if type(info) is ShapeInfo:
-        return info.values or ()
-    return (info.value,) if type(info) is PrimInfo and info.value is not None else ()
-
-
-def _product(dims: Sequence[Formula | None]) -> Formula | None:
+def _product(dims: Sequence[Formula | None] | None) -> Formula | None:
     total = _ONE
-    for dim in dims:
+    for dim in (None,) if dims is None else dims:
         product = None if dim is None else total.times(dim)
         if product is None:
             return None

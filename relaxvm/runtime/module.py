@@ -18,7 +18,6 @@ from .locks import lock
 from .native import KernelFunction, LinkedKernels, link
 from .program import source_of
 from .reader import Decoder, fields_of
-from .registry import get_global_func
 from .threads import check_num_threads
 
 if TYPE_CHECKING:
@@ -62,18 +61,6 @@ class Module:
 
     Linking happens on first use.
     """
-
-    __slots__ = (
-        "_linked",
-        "_lock",
-        "_num_threads",
-        "entry_name",
-        "params",
-        "producer",
-        "section",
-        "sources",
-        "trusted",
-    )
 
     def __init__(
         self,
@@ -129,9 +116,6 @@ class Module:
         with self._lock:
             self._num_threads, self._linked = chosen, None
 
-    def __getitem__(self, name: str) -> KernelFunction:
-        return self.get_function(name)
-
     def get_function(self, name: str, query_imports: bool = False) -> KernelFunction:
         """The kernel called `name`; ``"__tvm_main__"`` is the entry.
 
@@ -142,6 +126,8 @@ class Module:
         if name not in self.section.names:
             raise missing_kernel(name, dict.fromkeys(self.section.names))
         return self.linked[name]
+
+    __getitem__ = get_function
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether there is a kernel called `name`."""
@@ -172,10 +158,9 @@ class Module:
         number: int = 10,
         repeat: int = 1,
         min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
+        *,
         f_preproc: str = "",
+        **options: Any,
     ) -> Callable[..., BenchmarkResult]:
         """A callable that times the kernel on its arguments; options as in `timing.measure`.
 
@@ -183,16 +168,8 @@ class Module:
         registered function that is called with them before every repeat.
         """
         function = self.get_function(func_name)
-        options: dict[str, Any] = {
-            "number": number,
-            "repeat": repeat,
-            "min_repeat_ms": min_repeat_ms,
-            "limit_zero_time_iterations": limit_zero_time_iterations,
-            "cooldown_interval_ms": cooldown_interval_ms,
-            "repeats_to_cooldown": repeats_to_cooldown,
-        }
-        timing.check_options(options)
-        prepare = get_global_func(f_preproc) if f_preproc else None
+        options |= {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
+        timing.time_evaluator(function, f_preproc, **options)  # says what is wrong with them
 
         def evaluate(*args: object) -> BenchmarkResult:
             function(*args)
@@ -200,8 +177,7 @@ class Module:
             raw = function.call
             # What the raw entry takes once it takes always; otherwise copies are part of the price.
             entry = raw if raw(*converted) is None else function
-            before = None if prepare is None else lambda: prepare(*converted)
-            return timing.measure(lambda: entry(*converted), before=before, **options)
+            return timing.time_evaluator(entry, f_preproc, **options)(*converted)
 
         return evaluate
 

@@ -34,7 +34,6 @@ from .storage import (
     aligned_copy,
     array_dtype,
     checked_shape,
-    checked_storage,
     describe_dtype,
     element_type,
     extension_dtype,
@@ -301,14 +300,8 @@ class NDArray:
         return f"shape={self.shape} dtype={self.dtype}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (
-            _restore,
-            (
-                np.ascontiguousarray(self.array).reshape(self.array.shape),
-                str(self.dtype),
-                self.device,
-            ),
-        )
+        memory = np.ascontiguousarray(self.array).reshape(self.array.shape)
+        return _restore, (memory, str(self.dtype), self.device)
 
     def __copy__(self) -> NDArray:
         return wrap_unchecked(aligned_copy(self.array), self.dtype, self.device)
@@ -360,7 +353,10 @@ def root_of(array: Any) -> np.ndarray:
 
 def _restore(storage: np.ndarray, dtype: str, device: Device) -> NDArray:
     wanted = array_dtype(dtype, lanes=True)
-    return wrap_unchecked(aligned_copy(checked_storage(storage, wanted)), wanted, device)
+    if not isinstance(storage, np.ndarray) or storage.dtype != to_numpy_dtype(wanted):
+        got = getattr(storage, "dtype", type(storage).__name__)
+        raise VMTypeError(f"wanted {dtype} storage, got {got}")
+    return wrap_unchecked(aligned_copy(storage), wanted, device)
 
 
 @functools.lru_cache(maxsize=1)
@@ -422,13 +418,11 @@ def array(
                 )
             return wrap_unchecked(elements.array, wanted, device)
         return wrap_unchecked(aligned_copy(_as_values(data, wanted)), wanted, device)
-    if _is_array(data):
-        source = as_ndarray(data)
-        return wrap_unchecked(aligned_copy(source.array), source.dtype, device)
-    values = _numbers(data)
-    if values.dtype == np.float64 and not hasattr(data, "__array__"):
-        values = values.astype(np.float32)
-    source = as_ndarray(values)
+    if not _is_array(data):
+        values = _numbers(data)
+        single = values.dtype == np.float64 and not hasattr(data, "__array__")
+        data = values.astype(np.float32) if single else values
+    source = as_ndarray(data)
     return wrap_unchecked(aligned_copy(source.array), source.dtype, device)
 
 
@@ -441,10 +435,13 @@ def _is_array(data: object) -> bool:
     )
 
 
-def _numbers(data: object) -> np.ndarray:
+def _numbers(data: Any) -> np.ndarray:
     """Nested lists of numbers (and whatever else numpy turns into an array) as a numpy array."""
+    if type(data) in (list, tuple) and any(type(x) is NDArray for x in data):
+        # They are stacked through numpy; bfloat16 ones by value.
+        data = [x._values() if type(x) is NDArray else x for x in data]
     try:
-        values = np.asarray(_unwrapped(data))
+        values = np.asarray(data)
     except (ValueError, TypeError, OverflowError, MemoryError) as error:
         raise VMValueError(
             f"array: cannot make an array of {type(data).__name__}: {error}"
@@ -452,13 +449,6 @@ def _numbers(data: object) -> np.ndarray:
     if not holds_text(values.dtype) and element_type(values.dtype) is None:
         raise VMTypeError(f"array: wanted numbers, got elements of {describe_dtype(values.dtype)}")
     return values
-
-
-def _unwrapped(data: Any) -> Any:
-    """Lists of NDArrays are stacked through numpy; bfloat16 ones by value."""
-    if type(data) in (list, tuple) and any(type(x) is NDArray for x in data):
-        return [x._values() if type(x) is NDArray else x for x in data]
-    return data
 
 
 def _as_values(data: object, wanted: DataType) -> np.ndarray:

@@ -45,9 +45,9 @@ def origin_of(context: str, axis: int | None) -> str:
     return context if axis is None else f"axis {axis} of {context}"
 
 
-def value_and_source(heap: Any, slot: int, context: str, axis: int | None) -> tuple[str, str]:
+def wanted_text(heap: Any, slot: int, context: str, axis: int | None) -> str:
     """For a message about a check with the text `context`: what is wanted, with its name, and where
-    that value came from.
+    that value came from, if that is known.
     """
     name = dimension_text(context, axis or 0)
     value = heap.values[slot]
@@ -55,12 +55,12 @@ def value_and_source(heap: Any, slot: int, context: str, axis: int | None) -> tu
     origin = heap.origins[slot]
     function = context.partition(": ")[0] + ": "
     if type(origin) is not DimProgram:
-        return wanted, f"from {_within(function, origin)}" if origin else ""
+        return f"{wanted} (from {_within(function, origin)})" if origin else wanted
     sources = [
         f"{_label(heap, leaf)} from {_within(function, heap.origins[leaf])}"
         for leaf in _leaves(heap, origin)
     ]
-    return wanted, ", ".join(sources) or "computed"
+    return f"{wanted} ({', '.join(sources) or 'computed'})"
 
 
 def _within(function: str, origin: str) -> str:

@@ -23,12 +23,14 @@ from dataclasses import dataclass, field
 from time import perf_counter_ns
 from typing import Any
 
+from .. import base
 from ..base import VMError
 from .builtin import Storage
 from .builtin_row import short_name
-from .dims import evaluate, is_symbol
+from .dims import evaluate
 from .disasm import instruction_line
 from .kernel import KernelInfo
+from .kernel_errors import bindings
 from .machine_roof import Roof, machine_roof
 from .ndarray import NDArray
 from .ops import OpKind
@@ -275,8 +277,7 @@ class ProfileReport:
             count = sum(row.count for row in rows)
             share = f"{100 * self.calls_ns / self.wall_ns:.1f}%"
             cells.append(("sum", "", str(count), _us(self.calls_ns), share, *[""] * 6))
-        wide = [max(len(row[i]) for row in cells) for i in range(len(_HEADS))]
-        return "\n".join(_padded(row, wide) for row in cells)
+        return "\n".join(base.table(cells, right=range(2, len(_HEADS))))
 
     def __str__(self) -> str:
         between = self.wall_ns - self.calls_ns
@@ -379,12 +380,6 @@ _HEADS = ("name", "kind", "count", "us", "share", "us/call", "bytes", "GB/s", "F
           "of roof")  # fmt: skip
 
 
-def _padded(row: tuple[str, ...], wide: list[int]) -> str:
-    """The cells of a line: texts to the left, numbers to the right."""
-    padded = [c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, wide))]
-    return "  ".join(padded).rstrip()
-
-
 def _cells(row: ProfileRow, aggregate: bool) -> tuple[str, ...]:
     name = row.short_name if aggregate else f"{row.function}:{row.instruction} {row.name}"
     return (
@@ -441,15 +436,7 @@ def _operations(info: KernelInfo, operands: Sequence[Any]) -> float | None:
     """The arithmetic of one call, None if the kernel does not say."""
     if info.flops is None:
         return None
-    symbols: dict[str, Any] = {}
-    for param, value in zip(info.params, operands):
-        if param.kind == "scalar":
-            symbols[param.name] = value
-        elif type(value) is NDArray:
-            for dim, size in zip(param.shape, value.array.shape):
-                name = is_symbol(dim)
-                if name is not None:
-                    symbols.setdefault(name, size)
+    symbols, _ = bindings(info, operands)
     try:
         return float(evaluate(info.flops, symbols))
     except VMError:

@@ -6,7 +6,7 @@ need only the data.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from typing import Any, Literal, TypeVar
 
@@ -95,21 +95,6 @@ class Program:
     sources     texts of its kernels by format, such as "c"; files do not keep them
     """
 
-    __slots__ = (
-        "__weakref__",
-        "_decoded",
-        "_words",
-        "code",
-        "constants",
-        "debug",
-        "functions",
-        "kernels",
-        "provenance",
-        "sources",
-        "trusted",
-        "verified",
-    )
-
     def __init__(
         self,
         functions: Sequence[FunctionInfo],
@@ -158,17 +143,18 @@ class Program:
             raise VMValueError(f"{function} has {count} instructions, wanted one of them, got {pc}")
         return UNKNOWN if self.debug is None else self.debug.source_of(function, pc)
 
-    def called_functions(self, function: FunctionInfo) -> set[str]:
-        """The bytecode functions that one calls or makes closures of."""
-        callees = set()
+    def mentioned(self, function: FunctionInfo) -> Iterator[tuple[FunctionInfo, bool]]:
+        """The functions that one calls (True) and those that it passes on as values (False)."""
         for instruction in self.instructions(function):
             if isinstance(instruction, Call):
-                mentioned = [arg.value for arg in instruction.args if arg.kind == ArgKind.FUNCTION]
-                for number in (instruction.func, *mentioned):
-                    callee = self.functions[number]
-                    if callee.kind == "vm":
-                        callees.add(callee.name)
-        return callees
+                yield self.functions[instruction.func], True
+                for arg in instruction.args:
+                    if arg.kind == ArgKind.FUNCTION:
+                        yield self.functions[arg.value], False
+
+    def called_functions(self, function: FunctionInfo) -> set[str]:
+        """The bytecode functions that one calls or makes closures of."""
+        return {callee.name for callee, _ in self.mentioned(function) if callee.kind == "vm"}
 
     @property
     def vm_functions(self) -> tuple[FunctionInfo, ...]:

@@ -17,7 +17,9 @@ import numpy as np
 
 from ..base import DataType
 from .device import cpu
+from .dlpack import capsule_pointer
 from .ndarray import wrap_unchecked
+from .storage import c_function
 
 # Offsets on 64-bit machines, in bytes.
 OB_REFCNT = 0
@@ -75,24 +77,19 @@ def new_builtin(definition: int, bound: object, owner: object) -> Any:
     bound   its `self`, which the native code gets; Python lets go of it last of all
     owner   kept alive: the place is meant for a module, but takes any object
     """
-    return _new_builtin()(definition, bound, owner)
+    return _new_builtin(definition, bound, owner)
 
 
-@functools.lru_cache(maxsize=1)
-def _new_builtin() -> Any:
-    return ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
-        function_address("PyCFunction_NewEx")
-    )
+_new_builtin = c_function(
+    "PyCFunction_NewEx", ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object
+)
 
 
 @functools.lru_cache(maxsize=1)
 def _numpy_table() -> int:
     core: Any = getattr(np, "_core", None) or np.core
     capsule = core._multiarray_umath._ARRAY_API
-    get = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(
-        ("PyCapsule_GetPointer", ctypes.pythonapi)
-    )
-    return int(get(capsule, None))
+    return int(capsule_pointer(capsule, None))
 
 
 def numpy_address(name: str) -> int:

@@ -7,15 +7,10 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import Any, TypeVar, overload
 
-from ..base import Deferred, VMTypeError, VMValueError
+from ..base import VMTypeError, VMValueError, did_you_mean
 from .locks import lock
-
-if TYPE_CHECKING:
-    import difflib
-else:
-    difflib = Deferred("difflib")  # for errors only
 
 # Without parameters, so that `isinstance` takes it.
 PackedFunc = Callable  # type: ignore[type-arg]
@@ -97,12 +92,9 @@ def get_global_func(name: str, allow_missing: bool = False) -> Callable[..., Any
 
 
 def nearest_names(name: str, candidates: list[str] | None = None) -> str:
-    """Text such as ``" (did you mean 'env.relu'?)"`` for an error message, or ``""``."""
-    if not isinstance(name, str):
-        return ""
+    """`did_you_mean` of `candidates`, by default the registered functions."""
     names = list_global_func_names() if candidates is None else candidates
-    close = difflib.get_close_matches(name[:200], names, n=3, cutoff=0.6)
-    return f" (did you mean {', '.join(map(repr, close))}?)" if close else ""
+    return did_you_mean(name, names) if isinstance(name, str) else ""
 
 
 def list_global_func_names() -> list[str]:

@@ -19,7 +19,8 @@ from typing import Any
 import numpy as np
 
 from ..base import VMTypeError, VMValueError
-from .library import axis_of, integer_of, library, result_of
+from .constants import integer
+from .library import axis_of, library, result_of
 from .locks import lock
 from .ndarray import NDArray
 from .storage import ShapeTuple
@@ -39,7 +40,9 @@ class VMSequence(collections.abc.Sequence[Any]):
         self._items = list(items)
         self._length = len(self._items)
         kinds = {_kind(x) for x in self._items}
-        self.dtype, self.ndim = _common(kinds)
+        dtypes, ranks = {dtype for dtype, _ in kinds}, {rank for _, rank in kinds}
+        self.dtype = dtypes.pop() if len(dtypes) == 1 else None
+        self.ndim = ranks.pop() if len(ranks) == 1 else -1
 
     def __len__(self) -> int:
         return self._length
@@ -74,15 +77,6 @@ def _kind(x: Any) -> tuple[Any, int]:
     return (x.dtype, x.ndim) if type(x) is NDArray else (None, -1)
 
 
-def _common(kinds: set[tuple[Any, int]]) -> tuple[Any, int]:
-    """The one dtype and the one rank among `kinds`, or None and -1."""
-    dtypes, ranks = {d for d, _ in kinds}, {n for _, n in kinds}
-    return (
-        dtypes.pop() if len(dtypes) == 1 else None,
-        ranks.pop() if len(ranks) == 1 else -1,
-    )
-
-
 def is_sequence(x: Any) -> bool:
     """Whether a value is a sequence: one of these, or a tuple or list that is no shape."""
     return isinstance(x, (tuple, list, VMSequence)) and type(x) is not ShapeTuple
@@ -99,7 +93,7 @@ def _place(x: Any, position: Any, what: str, more: int = 0) -> int:
     count = len(x)
     if getattr(position, "size", 1) != 1:
         raise VMTypeError(f"{what}: position: wanted one integer, got {position.size}")
-    place = integer_of(getattr(position, "item", lambda: position)(), f"{what}: position")
+    place = integer(getattr(position, "item", lambda: position)(), f"{what}: position")
     if not -count <= place < count + more:
         if count + more == 0:
             raise VMValueError(f"{what}: the sequence is empty, and has no element {place}")
@@ -237,7 +231,7 @@ def _in_machine(function: Callable[..., Any]) -> Callable[..., Any]:
         if len(values) < count:
             raise VMTypeError(f"{what}: wanted {', '.join(attributes)}, got {len(values)} values")
         args = values[count:]
-        named = {n: integer_of(v, f"{what}: {n}") for n, v in zip(attributes, values)}
+        named = {n: integer(v, f"{what}: {n}") for n, v in zip(attributes, values)}
         first = next((v for x in args for v in (x if is_sequence(x) else (x,))), None)
         dtype = getattr(first, "dtype", None)
         value = function(*(_values(x, what) for x in args), **named)

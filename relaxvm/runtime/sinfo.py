@@ -7,10 +7,11 @@ The compiler's StructInfo without the compiler. Dimensions are those of `dims`.
 from __future__ import annotations
 
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 from ..base import DataType, LoadError, VerifyError, record
-from .dims import Dim, check, format_dim
+from .dims import Dim, check, format_dim, symbols_of
 from .limits import MAX_NDIM, MAX_NESTING
 from .plain import Plain, codec_of
 
@@ -154,6 +155,23 @@ def _check_infos(infos: Any, what: str) -> None:
 
 def _format_shape(dims: tuple[Dim, ...]) -> str:
     return f"({', '.join(map(format_dim, dims))}{',' if len(dims) == 1 else ''})"
+
+
+def dims_of(info: Any) -> tuple[Dim, ...]:
+    """The dimensions that a struct info says, of a scalar its value."""
+    if type(info) is TensorInfo:
+        return info.shape or ()
+    if type(info) is ShapeInfo:
+        return info.values or ()
+    return (info.value,) if type(info) is PrimInfo and info.value is not None else ()
+
+
+def symbols_in(info: Info) -> Iterator[str]:
+    """The names of the symbols in a struct info, repeated as they appear."""
+    for dim in dims_of(info):
+        yield from symbols_of(dim)
+    for field in info.fields if type(info) is TupleInfo else ():
+        yield from symbols_in(field)
 
 
 def info_to_plain(info: Info) -> list[Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import math
 import mmap
 import operator
 from collections.abc import Sequence
@@ -84,14 +85,6 @@ def array_dtype(dtype: object, lanes: bool = False) -> DataType:
     return wanted
 
 
-def checked_storage(storage: object, dtype: DataType) -> np.ndarray:
-    if not isinstance(storage, np.ndarray) or storage.dtype != to_numpy_dtype(dtype):
-        raise VMTypeError(
-            f"wanted {dtype} storage, got {getattr(storage, 'dtype', type(storage).__name__)}"
-        )
-    return storage
-
-
 @functools.cache
 def extension_dtype(dtype: DataType) -> np.dtype | None:
     """ml_dtypes' dtype for what numpy lacks, if that package is installed."""
@@ -127,9 +120,7 @@ def aligned_empty(
     """
     if storage.hasobject:
         return np.full(shape, "", object)
-    size_bytes = storage.itemsize
-    for extent in shape:
-        size_bytes *= extent
+    size_bytes = math.prod(shape) * storage.itemsize
     try:
         raw = np.empty(size_bytes + ALIGNMENT_BYTES, np.uint8) if memory is None else memory
         start = -_address_of(_byte_at(raw)) % ALIGNMENT_BYTES
@@ -207,13 +198,16 @@ def describe_dtype(dtype: np.dtype) -> str:
     return f"dtype {dtype}" + (f" ({meaning})" if meaning else "")
 
 
-_PyObject_CheckBuffer = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object)(
-    ("PyObject_CheckBuffer", ctypes.pythonapi)
-)
+def c_function(name: str, result: Any, *args: Any) -> Any:
+    """A function of Python's C API, by the ctypes types of its result and its arguments."""
+    return ctypes.PYFUNCTYPE(result, *args)((name, ctypes.pythonapi))
+
+
+_has_buffer = c_function("PyObject_CheckBuffer", ctypes.c_int, ctypes.py_object)
 
 
 def has_buffer(x: object) -> bool:
-    return bool(_PyObject_CheckBuffer(x))
+    return bool(_has_buffer(x))
 
 
 def view_of_buffer(x: Any) -> np.ndarray:

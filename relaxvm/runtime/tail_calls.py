@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from ..base import components
 from .builtin import TABLE
 from .builtin_row import Effect
-from .bytecode import ArgKind, Call
 from .ops import Op, OpKind
 from .program import Program
 
@@ -26,19 +25,11 @@ def call_circles(program: Program) -> dict[str, int]:
     values: set[str] = set()
     for info in program.vm_functions:
         mine = calls[info.name]
-        for instruction in program.instructions(info):
-            if type(instruction) is not Call:
-                continue
-            callee = program.functions[instruction.func]
+        for callee, called in program.mentioned(info):
             if callee.kind == "vm":
-                mine.add(callee.name)
-            elif callee.name in TABLE and TABLE[callee.name].effect is Effect.INVOKE:
+                (mine if called else values).add(callee.name)
+            elif called and callee.name in TABLE and TABLE[callee.name].effect is Effect.INVOKE:
                 mine.add(_ANY_VALUE)
-            values.update(
-                program.functions[arg.value].name
-                for arg in instruction.args
-                if arg.kind == ArgKind.FUNCTION and program.functions[arg.value].kind == "vm"
-            )
     calls[_ANY_VALUE] = values
     circles = components(calls, calls)
     return {name: number for number, group in enumerate(circles) for name in group}

@@ -56,28 +56,29 @@ def _unit(seconds: float) -> tuple[str, float]:
     return "ns", 1e9
 
 
-def measure(
-    call: Callable[[], object],
-    number: int = 10,
-    repeat: int = 1,
-    min_repeat_ms: int = 0,
-    limit_zero_time_iterations: int = 100,
-    cooldown_interval_ms: int = 0,
-    repeats_to_cooldown: int = 1,
-    before: Callable[[], object] | None = None,
-) -> BenchmarkResult:
-    """Time `call`: one warm-up, then `repeat` times the mean of `number` calls.
+# The options of `measure`: each by default, and at least.
+_OPTIONS = {
+    "number": (10, 1),
+    "repeat": (1, 1),
+    "min_repeat_ms": (0, 0),
+    "limit_zero_time_iterations": (100, 1),
+    "cooldown_interval_ms": (0, 0),
+    "repeats_to_cooldown": (1, 1),
+}
 
-    `number` grows until one repeat lasts `min_repeat_ms`; a rest of `cooldown_interval_ms` follows
-    every `repeats_to_cooldown` repeats. `before` runs ahead of every repeat, outside the
-    measurement. Raises VMValueError for numbers out of range.
+
+def measure(
+    call: Callable[[], object], before: Callable[[], object] | None = None, **options: int
+) -> BenchmarkResult:
+    """Time `call`: one warm-up, then `repeat` (1) times the mean of `number` (10) calls.
+
+    `number` grows until one repeat lasts `min_repeat_ms`, or takes no time at all
+    `limit_zero_time_iterations` (100) times; a rest of `cooldown_interval_ms` follows every
+    `repeats_to_cooldown` (1) repeats. `before` runs ahead of every repeat, outside the measurement.
+    Raises VMTypeError or VMValueError for other options and for numbers out of range.
     """
-    number = _checked("number", number, 1)
-    repeat = _checked("repeat", repeat, 1)
-    min_repeat_s = _checked("min_repeat_ms", min_repeat_ms, 0) / 1e3
-    zero_runs = _checked("limit_zero_time_iterations", limit_zero_time_iterations, 1)
-    rest_s = _checked("cooldown_interval_ms", cooldown_interval_ms, 0) / 1e3
-    rest_every = _checked("repeats_to_cooldown", repeats_to_cooldown, 1)
+    number, repeat, min_repeat_ms, zero_runs, rest_ms, rest_every = checked_options(options)
+    min_repeat_s, rest_s = min_repeat_ms / 1e3, rest_ms / 1e3
     call()
     results = []
     for turn in range(repeat):
@@ -104,7 +105,7 @@ def time_evaluator(
     """A callable that measures `function` on the arguments it is given. Options as in `measure`;
     `f_preproc` names a registered function that is called with the arguments before every repeat.
     """
-    check_options(options)
+    checked_options(options)
     prepare = get_global_func(f_preproc) if f_preproc else None
 
     def evaluate(*args: Any, **kwargs: Any) -> BenchmarkResult:
@@ -114,28 +115,27 @@ def time_evaluator(
     return evaluate
 
 
-def check_options(options: Mapping[str, Any]) -> None:
-    """Raise VMTypeError or VMValueError unless `options` are options of `measure`."""
-    least = {
-        "number": 1,
-        "repeat": 1,
-        "min_repeat_ms": 0,
-        "limit_zero_time_iterations": 1,
-        "cooldown_interval_ms": 0,
-        "repeats_to_cooldown": 1,
-    }
+def checked_options(options: Mapping[str, Any]) -> list[int]:
+    """All options of `measure`, in order, of which these are given. Raises VMTypeError or
+    VMValueError for what is none.
+    """
     for name, value in options.items():
-        if name not in least:
-            raise VMTypeError(f"time_evaluator: unknown option {name!r}; known: {', '.join(least)}")
-        _checked(name, value, least[name])
+        if name not in _OPTIONS:
+            known = ", ".join(_OPTIONS)
+            raise VMTypeError(f"time_evaluator: unknown option {name!r}; known: {known}")
+        least = _OPTIONS[name][1]
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise VMTypeError(f"time_evaluator: {name}: wanted an int, got {type(value).__name__}")
+        if not least <= value <= _MAX_RUNS:
+            raise VMValueError(
+                f"time_evaluator: {name}: wanted {least} to {_MAX_RUNS}, got {value}"
+            )
+    return [options.get(name, default) for name, (default, _) in _OPTIONS.items()]
 
 
-def _checked(name: str, value: object, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise VMTypeError(f"time_evaluator: {name}: wanted an int, got {type(value).__name__}")
-    if not least <= value <= _MAX_RUNS:
-        raise VMValueError(f"time_evaluator: {name}: wanted {least} to {_MAX_RUNS}, got {value}")
-    return value
+def options_in(named: dict[str, Any], **options: int) -> dict[str, Any]:
+    """`options` and those of `measure` among `named`, which is left with what are none."""
+    return options | {name: named.pop(name) for name in _OPTIONS if name in named}
 
 
 def _timed(call: Callable[[], object], number: int) -> float:

@@ -29,7 +29,7 @@ import numpy as np
 from ..base import DataType, VMError, config
 from . import pyabi
 from . import trampoline_ir as layout
-from .dims import evaluate
+from .dims import evaluate, symbols_of
 from .disk_cache import DiskCache
 from .kernel import KernelInfo, KernelParam
 from .linking import LinkedCode, installed_llvmlite, machine_name, started_llvm
@@ -81,10 +81,12 @@ def _kind_word(param: KernelParam) -> int:
     return (layout.SIGNED if kind == "int" else layout.UNSIGNED) | (64 - param.dtype.bits) << 8
 
 
-def _compile(llvm: Any, text: str) -> bytes:
-    """Object code of LLVM IR for any machine of the host's triple."""
+def compile_ir(llvm: Any, text: str, **only: str) -> bytes:
+    """Object code of LLVM IR for any machine of the host's triple, or for those with `cpu` and
+    `features` only.
+    """
     target = llvm.Target.from_default_triple()
-    machine = target.create_target_machine(opt=2, reloc="pic", codemodel="default")
+    machine = target.create_target_machine(opt=2, reloc="pic", codemodel="default", **only)
     module = parse_ir(llvm, text)
     module.triple = target.triple
     module.data_layout = str(machine.target_data)
@@ -113,7 +115,7 @@ def object_code(write: Callable[..., str], *args: object) -> bytes:
     key = b"\n".join([repr((write.__name__, args, versions)).encode(), *sources, text])
     code = entries.get(key)
     if code is None:
-        code = _compile(started_llvm(), (text.decode() or write(*args)))
+        code = compile_ir(started_llvm(), text.decode() or write(*args))
         entries.put(key, code)
     return code
 
@@ -263,25 +265,20 @@ def release_elements(info: KernelInfo) -> int:
         return RELEASE_GIL_ELEMENTS
     symbols = dict.fromkeys(info.bound_symbols(), _TYPICAL_SIZE)
     try:
-        return _release_elements(info, symbols)
+        flops = float(evaluate(info.flops, symbols))
+        if isinstance(info.flops, int):
+            return 0 if flops >= RELEASE_GIL_FLOPS else RELEASE_GIL_ELEMENTS
+        sizes = {s for param in info.params for dim in param.shape for s in symbols_of(dim)}
+        if not sizes.issuperset(symbols_of(info.flops)):
+            # A scalar that is no size decides: nothing here bounds the work.
+            return 0
+        elements = 1
+        for param in info.params:
+            shape = [max(1, int(evaluate(d, symbols))) for d in param.shape]
+            elements += math.prod(shape) if param.kind == "tensor" else 0
     except VMError:
         # Too large a number, at sizes that no caller asked for.
         return RELEASE_GIL_ELEMENTS
-
-
-def _release_elements(info: KernelInfo, symbols: dict[str, int]) -> int:
-    assert info.flops is not None
-    flops = float(evaluate(info.flops, symbols))
-    if isinstance(info.flops, int):
-        return 0 if flops >= RELEASE_GIL_FLOPS else RELEASE_GIL_ELEMENTS
-    used = {item for item in info.flops if isinstance(item, str) and item.startswith("$")}
-    if used - {item for p in info.params for d in p.shape if isinstance(d, tuple) for item in d}:
-        # A scalar that is no size decides: nothing here bounds the work.
-        return 0
-    elements = 1
-    for param in info.params:
-        sizes = [max(1, int(evaluate(d, symbols))) for d in param.shape]
-        elements += math.prod(sizes) if param.kind == "tensor" else 0
     per_element = flops * RELEASE_GIL_ELEMENTS / (elements * RELEASE_GIL_FLOPS)
     return int(RELEASE_GIL_ELEMENTS / max(1.0, min(per_element, 1e6)))
 

@@ -59,7 +59,8 @@ def verify_program(program: Program) -> None:
     """Raise VerifyError, naming function and instruction, unless `program` can run safely."""
     if program.verified:
         return
-    kernels = _verify_kernels(program)
+    section = program.kernels
+    kernels = {} if section is None else {info.name: info for info in section.infos}
     _verify_table(program, kernels)
     for info in program.functions:
         if info.kind != "vm":
@@ -78,11 +79,6 @@ def verify_program(program: Program) -> None:
     if program.debug is not None:
         program.debug.verify({f.name: len(program.instructions(f)) for f in program.vm_functions})
     program.verified = True
-
-
-def _verify_kernels(program: Program) -> dict[str, KernelInfo]:
-    section = program.kernels
-    return {} if section is None else {info.name: info for info in section.infos}
 
 
 def _verify_table(program: Program, kernels: dict[str, KernelInfo]) -> None:

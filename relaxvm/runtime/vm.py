@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..base import Deferred, LinkError, LoadError, VMTypeError, VMValueError, submodules
 from . import native
-from .arguments import Converter, as_value, bind_arguments, converters_of
+from .arguments import Converter, as_value, converters_of
+from .binding import bind_by_name
 from .builtin import VMClosure
 from .compiled import CompiledFunction, link_compiled
 from .device import Device
@@ -200,7 +201,7 @@ class VirtualMachine(RelayCalls):
             destination = taken_destination(info, kwargs) if kwargs else None
             bound = args
             if kwargs or len(args) != count:
-                bound = bind_arguments(info, args, kwargs)
+                bound = bind_by_name(info.name, info.param_names, info.signature, args, kwargs)
             values: Sequence[Any] = [convert(value) for convert, value in zip(converters, bound)]
             values = taken(info, bound, values) if donating else values
             native = self._native.get(fn.name)
@@ -329,13 +330,9 @@ class VirtualMachine(RelayCalls):
         It is about a call made now: an instrument or limits make the interpreter run everything.
         """
         fn = self._linked(func_name)
-        reason = self._why_careful() or self._interpreted
-        compiled = self._compiled.get(func_name)
-        if reason or compiled is None:
-            return explain.explain_interpreted(fn, reason)
-        if compiled.call is None:
-            return explain.explain_interpreted(fn, compiled.reason)
-        return explain.explain_compiled(fn, compiled.explanation)
+        known = self._compiled.get(func_name) or CompiledFunction(None, "")
+        reason = self._why_careful() or self._interpreted or known.reason
+        return explain.explain_function(fn, reason, known.steps)
 
     # TVM's stateful interface
 
@@ -381,13 +378,13 @@ class VirtualMachine(RelayCalls):
         converters = self._converters.get(fn.name)
         if converters is None:
             converters = self._converters[fn.name] = converters_of(fn.info)
-        bound = bind_arguments(fn.info, args, kwargs)
+        info = fn.info
+        bound = bind_by_name(info.name, info.param_names, info.signature, args, kwargs)
         return tuple([convert(value) for convert, value in zip(converters, bound)])
 
     def set_input(self, func_name: str, *args: Any, **kwargs: Any) -> None:
         """Keep the arguments for `invoke_stateful`. A second call replaces them."""
-        values = self._bound(self._linked(func_name), args, kwargs)
-        self._inputs[func_name] = values
+        self._inputs[func_name] = self._bound(self._linked(func_name), args, kwargs)
 
     def set_output(self, func_name: str, out: object) -> None:
         """Make `invoke_stateful` write the result into `out`: an array, or a nested tuple of them
@@ -396,26 +393,22 @@ class VirtualMachine(RelayCalls):
         Raises VMTypeError or VMValueError for what cannot take the result.
         """
         info = self._linked(func_name).info
-        destination = None if out is None else Destination(info, out)
-        if destination is None:
+        if out is None:
             self._destinations.pop(func_name, None)
         else:
-            self._destinations[func_name] = destination
+            self._destinations[func_name] = Destination(info, out)
 
     def invoke_stateful(self, func_name: str) -> None:
         """Call `func_name` on the arguments of `set_input`; `get_outputs` gives the result, which
         is written where `set_output` said.
         """
         fn = self._linked(func_name)
-        values = self._inputs.get(func_name)
-        if values is None:
-            if fn.num_inputs:
-                raise VMValueError(
-                    f"{func_name}: no inputs are set; call vm.set_input({func_name!r}, ...)"
-                )
-            values = ()
-        result = self._run(fn, values, self._destinations.get(func_name))
-        self._outputs[func_name] = result
+        if fn.num_inputs and func_name not in self._inputs:
+            raise VMValueError(
+                f"{func_name}: no inputs are set; call vm.set_input({func_name!r}, ...)"
+            )
+        values, into = self._inputs.get(func_name, ()), self._destinations.get(func_name)
+        self._outputs[func_name] = self._run(fn, values, into)
 
     def get_outputs(self, func_name: str = "main") -> Any:
         """What the last `invoke_stateful` of the function gave: a value, or a nested tuple of
@@ -442,11 +435,8 @@ class VirtualMachine(RelayCalls):
         if instrument is not None and not callable(instrument):
             raise VMTypeError(f"set_instrument: wanted a function, got {type(instrument).__name__}")
         self._instrument = instrument
-        watched = self.limits.counted or self._memory is not None
-        self._careful = watched or instrument is not None
-        programs = (f.program for f in self._compiled.values() if f.program is not None)
-        program = next(programs, None)
-        if program is not None:
+        self._careful = bool(self._why_careful())
+        for program in {f.program for f in self._compiled.values() if f.program is not None}:
             program.set_careful(self._careful)
 
     def profile(self, func_name: str, *args: Any, **kwargs: Any) -> ProfileReport:
@@ -473,24 +463,15 @@ class VirtualMachine(RelayCalls):
         number: int = 10,
         repeat: int = 1,
         min_repeat_ms: int = 0,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
+        *,
         f_preproc: str = "",
-        limit_zero_time_iterations: int = 100,
+        **options: int,
     ) -> Callable[..., BenchmarkResult]:
         """A function that takes the arguments of `func_name` (none, for a saved function) and
-        measures seconds per call; options as in `timing.time_evaluator`.
+        measures seconds per call; options as in `timing.measure`.
         """
-        return timing.time_evaluator(
-            self[func_name],
-            f_preproc,
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-            limit_zero_time_iterations=limit_zero_time_iterations,
-        )
+        options |= {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
+        return timing.time_evaluator(self[func_name], f_preproc, **options)
 
     def __repr__(self) -> str:
         names = ", ".join(self.function_names)

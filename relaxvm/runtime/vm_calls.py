@@ -45,20 +45,11 @@ class RelayCalls:
         func_name: str = "main",
         repeat: int = 5,
         number: int = 5,
-        min_repeat_ms: int = 0,
-        limit_zero_time_iterations: int = 100,
         end_to_end: bool = False,
-        cooldown_interval_ms: int = 0,
-        repeats_to_cooldown: int = 1,
         **kwargs: Any,
     ) -> BenchmarkResult:
-        """How long a call takes. `end_to_end` would add copies to and from the device: none."""
-        return timing.measure(
-            lambda: self.invoke(func_name, *args, **kwargs),
-            number=number,
-            repeat=repeat,
-            min_repeat_ms=min_repeat_ms,
-            limit_zero_time_iterations=limit_zero_time_iterations,
-            cooldown_interval_ms=cooldown_interval_ms,
-            repeats_to_cooldown=repeats_to_cooldown,
-        )
+        """How long a call takes; in `kwargs`, options as in `timing.measure` too. `end_to_end`
+        would add copies to and from the device: none.
+        """
+        options = timing.options_in(kwargs, repeat=repeat, number=number)
+        return timing.measure(lambda: self.invoke(func_name, *args, **kwargs), **options)

@@ -23,17 +23,16 @@ class VMModule:
     def __init__(self, vm: Any) -> None:
         self.vm = vm
 
-    def __getitem__(self, name: str) -> Callable[..., Any]:
-        return self.get_function(name)
-
     def get_function(self, name: str, query_imports: bool = False) -> Callable[..., Any]:
         """The function `name`, or one of the VM's own (``set_input``, ``invoke_stateful``,
         ``get_output`` ...).
         """
-        if name in self.vm:
-            return self.vm[name]
-        own = _VM_FUNCTIONS.get(name)
-        return self.vm[name] if own is None else getattr(self.vm, own)
+        own = "get_outputs" if name == "get_output" else name
+        if own in _VM_FUNCTIONS and name not in self.vm:
+            return getattr(self.vm, own)
+        return self.vm[name]
+
+    __getitem__ = get_function
 
     def implements_function(self, name: str, query_imports: bool = False) -> bool:
         """Whether the program has a function `name`."""
@@ -58,15 +57,7 @@ class VMModule:
         return f"<Module of {self.vm!r}>"
 
 
-_VM_FUNCTIONS = {
-    "explain": "explain",
-    "profile": "profile",
-    "set_input": "set_input",
-    "set_output": "set_output",
-    "invoke_stateful": "invoke_stateful",
-    "get_output": "get_outputs",
-    "get_outputs": "get_outputs",
-    "save_function": "save_function",
-    "invoke_closure": "invoke_closure",
-    "set_instrument": "set_instrument",
-}
+_VM_FUNCTIONS = (
+    "explain profile set_input set_output invoke_stateful get_outputs save_function invoke_closure "
+    "set_instrument"
+).split()

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from relaxvm.base import DataType, LimitError, VMTypeError, VMValueError
-from relaxvm.runtime import DimProgram, ExecBuilder, TensorInfo, VirtualMachine
+from relaxvm.runtime import DimProgram, Effect, ExecBuilder, TensorInfo, VirtualMachine
 from relaxvm.runtime.dims import check, evaluate
 from relaxvm.runtime.formula import Formula, Peak
 from relaxvm.runtime.heap import MakeCode, MatchCode
-from relaxvm.runtime.memory_trace import _symbol_in
+from relaxvm.runtime.memory_trace import _symbol_in, _Tracer
 
 pytestmark = pytest.mark.vm_modes
 
@@ -395,3 +395,8 @@ def test_symbols_of_checks_are_found_in_their_text():
     assert _symbol_in("main: y: Tensor((m, 4), float32)", 1) is None
     assert _symbol_in("main: y: Prim(int64, value=k)", 0) == "k"
     assert _symbol_in(None, 0) is None
+
+
+def test_each_effect_is_followed_by_a_method_of_its_name():
+    names = {effect.name.lower() for effect in Effect} - {"unknown"}
+    assert names <= vars(_Tracer).keys()

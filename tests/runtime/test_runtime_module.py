@@ -78,13 +78,13 @@ def test_of_several_kernels_the_entry_must_be_named():
     with pytest.raises(VMValueError, match=r"no single entry.*there are: add, mul"):
         rt(1)
     assert whole(entry_name="fails").entry_func.name == "fails"
-    with pytest.raises(VMValueError, match=r"'adds' \(did you mean 'add'"):
+    with pytest.raises(VMValueError, match=r"'adds'; did you mean add"):
         whole(entry_name="adds")
 
 
 def test_an_unknown_kernel_lists_those_that_exist():
     rt = whole()
-    with pytest.raises(VMValueError, match=r"'ad' \(did you mean 'add'.*\); there are: add, mul"):
+    with pytest.raises(VMValueError, match=r"'ad'; did you mean add.*\?; there are: add, mul"):
         rt["ad"]
     with pytest.raises(VMValueError, match="__tvm_main__"):
         rt["__tvm_main__"]

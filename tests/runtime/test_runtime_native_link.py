@@ -200,8 +200,8 @@ def test_the_cached_entry_is_used_only_if_signed(tmp_path, monkeypatch):
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(trust, "_keys", {})
     made = []
-    real = trampoline._compile
-    monkeypatch.setattr(trampoline, "_compile", lambda *args: made.append(1) or real(*args))
+    real = trampoline.compile_ir
+    monkeypatch.setattr(trampoline, "compile_ir", lambda *args: made.append(1) or real(*args))
     first = trampoline._object_code()
     assert trampoline._object_code() == first
     assert len(made) == 1

@@ -403,7 +403,7 @@ def test_missing_externs_are_listed_all_at_once_with_near_names():
         VirtualMachine(ib.get(), functions={"env.relu": len})
     text = str(caught.value)
     assert "needs 2 functions" in text
-    assert "env.reluu (did you mean 'env.relu'?)" in text
+    assert "env.reluu; did you mean env.relu?" in text
     assert "\n  env.other\n" in text
     with pytest.raises(LinkError, match="not registered"):
         VirtualMachine(ib.get())
@@ -431,7 +431,7 @@ def test_externs_come_from_the_registry_unless_granted():
 
 
 def test_an_unknown_function_lists_those_that_exist():
-    with pytest.raises(VMValueError, match=r"no function 'mian'.*did you mean 'main'.*has: main"):
+    with pytest.raises(VMValueError, match=r"no function 'mian'.*did you mean main.*has: main"):
         identity()["mian"]
     with pytest.raises(VMValueError, match="no function 3"):
         identity()[3]
