@@ -14,16 +14,12 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ....base import CpuModel, DataType, record
-from ....ir import Map, PrimExpr, Ramp, Range, Shuffle, Var, const
+from ....ir import PrimExpr, Ramp, Shuffle, Var, const
 from ...stmt import (
     Block,
-    BlockRealize,
     Buffer,
     BufferLoad,
     BufferStore,
-    For,
-    ForKind,
-    IterVar,
     LetStmt,
     PrimFunc,
     Stmt,
@@ -32,6 +28,7 @@ from ...stmt import (
 )
 from ...transform import PARTITION_HINT
 from ..primitives.intrin import register_builtin
+from ..primitives.made import function_over, looped, new_axis
 from ..schedule import Schedule
 from .cost import Cost, predict
 from .plan import Plan
@@ -188,9 +185,6 @@ def _intrinsic(store: BufferStore, high: int, wide: int) -> str:
     return name
 
 
-_HANDLE = DataType("handle")
-
-
 class _Square(NamedTuple):
     """A copy of ``high x wide`` elements of `dtype`; `index_dtype` is that of indices.
 
@@ -220,29 +214,14 @@ class _Square(NamedTuple):
         ]
 
 
-def _function(buffers: list[Buffer], body: Stmt) -> PrimFunc:
-    handles = tuple(Var(f"{b.name}_handle", _HANDLE) for b in buffers)
-    root = Block((), (), (), "root", body)
-    realize = BlockRealize((), const(True), root)
-    return PrimFunc(handles, realize, None, Map(dict(zip(handles, buffers))))
-
-
 def _description(square: _Square) -> PrimFunc:
     buffers = a, b = square.buffers()
-    zero = square.number(0)
-    axes = [Var(name, square.index_dtype) for name in ("r", "w")]
-    loops = [Var(name, square.index_dtype) for name in ("r0", "w0")]
-    places = [*axes, zero]
+    sizes, dtype = zip("rw", (square.high, square.wide)), square.index_dtype
+    axes = tuple(new_axis(name, n, dtype) for name, n in sizes)
+    places = [*(a.var for a in axes), square.number(0)]
     value = BufferLoad(a, tuple(places[k] for k in square.source))
     store = BufferStore(b, value, tuple(places[k] for k in square.target))
-    extents = [square.number(n) for n in (square.high, square.wide)]
-    domains = [Range.from_min_extent(zero, n) for n in extents]
-    iters = tuple(IterVar(d, v, "spatial") for d, v in zip(domains, axes))
-    block = Block(iters, (), (), "copy", store)
-    body: Stmt = BlockRealize(tuple(loops), const(True), block)
-    for loop, extent in zip(reversed(loops), reversed(extents)):
-        body = For(loop, zero, extent, ForKind.SERIAL, body)
-    return _function(buffers, body)
+    return function_over(buffers, looped(Block(axes, (), (), "copy", store)))
 
 
 def _shuffled(square: _Square) -> PrimFunc:
@@ -295,7 +274,7 @@ def _shuffled(square: _Square) -> PrimFunc:
     body = seq(*stores)
     for var, value in reversed(lets):
         body = LetStmt(var, value, body)
-    return _function(buffers, body)
+    return function_over(buffers, body)
 
 
 # What machines exchange at once: most shuffle within 128 bits, or move those as a whole.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....arith import Numbers, number_of
-from ....ir import Add, PointerType, PrimExpr, PrimType, Range, Var, binary, cast, const
+from ....ir import Add, PointerType, PrimExpr, PrimType, Var, binary, cast
 from ...stmt import (
     Block,
     BlockRealize,
@@ -14,7 +14,6 @@ from ...stmt import (
     BufferLoad,
     BufferStore,
     For,
-    IterVar,
     SeqStmt,
     Stmt,
 )
@@ -32,6 +31,7 @@ from ..model.regions import (
 )
 from ..model.spans import new_realize, union
 from ..model.state import State, paired_blocks, refuse
+from .made import new_axis
 from .marks import check_scope, find_buffer, pointer_var
 
 
@@ -46,18 +46,15 @@ def copy_block(
     name: str, source: Buffer, target: Buffer, lows: Sequence[Any], extents: Any
 ) -> Block:
     """``target[low + v] = source[low + v]`` over axes v of the given extents."""
-    axes: list[IterVar] = []
-    indices: list[PrimExpr] = []
-    for k, (low, extent) in enumerate(zip(lows, extents)):
-        size = source.shape[k]
-        var = Var(f"v{k}", size.dtype)
-        top = const(extent, size.dtype) if isinstance(extent, int) else cast(size.dtype, extent)
-        axes.append(IterVar(Range.from_min_extent(const(0, size.dtype), top), var))
-        indices.append(binary(Add, cast(size.dtype, low), var) if low is not None else var)
-    store = BufferStore(target, BufferLoad(source, tuple(indices)), tuple(indices))
-    return Block(
-        tuple(axes), (point_region(source, indices),), (point_region(target, indices),), name, store
+    sizes = enumerate(zip(extents, source.shape))
+    axes = tuple(new_axis(f"v{k}", extent, size.dtype) for k, (extent, size) in sizes)
+    indices = tuple(
+        a.var if low is None else binary(Add, cast(a.var.dtype, low), a.var)
+        for a, low in zip(axes, lows)
     )
+    read, written = (point_region(b, indices) for b in (source, target))
+    store = BufferStore(target, BufferLoad(source, indices), indices)
+    return Block(axes, (read,), (written,), name, store)
 
 
 def _check_accesses(state: State, scope: Block, buffer: Buffer, what: str) -> None:

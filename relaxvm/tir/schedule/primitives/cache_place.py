@@ -12,7 +12,7 @@ from ..model.primitive import BLOCK, LOOP, list_of, primitive
 from ..model.regions import only_plain_accesses, refresh_around, replace_buffers
 from ..model.state import State, paired_blocks, refuse
 from .cache import cache_read, cache_write, copy_block, new_buffer
-from .layout import looped
+from .made import looped
 from .marks import find_buffer
 from .moving import compute_at, reverse_compute_at
 
@@ -79,8 +79,8 @@ def cache_inplace(
     read = copy_block(copy.name, buffer, copy, nothing, list(buffer.shape))
     write = copy_block(copy.name, copy, buffer, nothing, list(buffer.shape))
     replaced = replace_buffers(block, {buffer: copy})
-    state = insert_before(state, anchor, looped(read)[0])
-    state = insert_after(state, anchor, looped(write)[0])
+    state = insert_before(state, anchor, looped(read))
+    state = insert_after(state, anchor, looped(write))
     state = add_allocation(state, scope, copy)
     state = state.replace(state.now(block), replaced, paired_blocks(block, replaced)[1:])
     state = refresh_around(state, replaced)

@@ -24,16 +24,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....arith import Analyzer
-from ....ir import FloatImm, IntImm, Mul, PrimExpr, Range, Var, const, is_const
+from ....ir import FloatImm, IntImm, Mul, PrimExpr, const, is_const
 from ...analysis import get_block_access_region
 from ...op import if_then_else
-from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, Stmt, decl_buffer
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, Stmt, decl_buffer
 from ..model.bindings import runs_everywhere
 from ..model.places import add_allocation, insert_after, insert_before, top_child
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.reducer import match_reducer
 from ..model.state import State, refuse
-from .layout import looped, whole_nest
+from .layout import whole_nest
+from .made import looped, new_axis
 
 ROWS = 3
 """Of the filters that can be written so."""
@@ -160,7 +161,7 @@ def fewer_products(
     form = _Form(conv, rows, panel, block)
     scope = state.scope(state.realize(block))
     place = form.blocks.index(form.products)
-    nests = [looped(b)[0] for b in form.blocks]
+    nests = [looped(b) for b in form.blocks]
     state = state.replace(top, nests[place], [(block, form.products)])
     products = state.now(form.products)
 
@@ -259,7 +260,7 @@ class _Form:
         if out is None:
             out = decl_buffer(shape, dtype, name)
             self.buffers.append(out)
-        axes = [self._axis(f"v{k}", e) for k, e in enumerate(shape)]
+        axes = [new_axis(f"v{k}", e, self._index) for k, e in enumerate(shape)]
         position = tuple(a.var for a in axes)
         self._add(Block(tuple(axes), (), (), name, BufferStore(out, value(*position), position)))
         return out
@@ -267,8 +268,8 @@ class _Form:
     def _products(self, inputs: Buffer, weight: Buffer, shape: Sequence[Any]) -> None:
         out = decl_buffer(shape, str(inputs.dtype), "products")
         self.buffers.append(out)
-        axes = [self._axis(f"v{k}", e) for k, e in enumerate(shape)]
-        sums = [self._axis(*x, "reduce") for x in zip("cs", weight.shape[2:4])]
+        axes = [new_axis(f"v{k}", e, self._index) for k, e in enumerate(shape)]
+        sums = [new_axis(*x, self._index, "reduce") for x in zip("cs", weight.shape[2:4])]
         n, p, t, w, a, o = position = tuple(x.var for x in axes)
         k, s = (x.var for x in sums)
         step = inputs[n, t, a, k, w + s] * weight[p, a, k, s, o]
@@ -280,11 +281,6 @@ class _Form:
         reads, writes, _ = get_block_access_region(block.replace(init=None))
         own = [r for r in reads if r.buffer not in {w.buffer for w in writes}]
         self.blocks.append(block.replace(reads=tuple(own), writes=tuple(writes)))
-
-    def _axis(self, name: str, extent: Any, kind: str = "spatial") -> IterVar:
-        dtype = self._index
-        size = const(extent, dtype) if isinstance(extent, int) else extent
-        return IterVar(Range.from_min_extent(const(0, dtype), size), Var(name, dtype), kind)
 
 
 def _chosen(row: Any, matrix: np.ndarray, terms: Sequence[PrimExpr]) -> PrimExpr:

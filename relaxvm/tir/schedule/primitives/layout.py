@@ -16,13 +16,10 @@ from ....ir.walk import transform
 from ...index_map import IndexMap, MapOnShape, read_lambda
 from ...stmt import (
     Block,
-    BlockRealize,
     Buffer,
     BufferLoad,
     BufferRegion,
     BufferStore,
-    For,
-    ForKind,
     IterVar,
     Stmt,
     statements_below,
@@ -34,6 +31,7 @@ from ..model.places import insert_before
 from ..model.primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from ..model.regions import only_plain_accesses, owner_of, users_of, with_regions
 from ..model.state import State, free_variables, paired_blocks, refuse
+from .made import axes_over, looped, new_axis
 from .marks import BUFFER, buffer_of, with_parameter, written_buffer
 
 
@@ -314,34 +312,21 @@ def _padded(
         return state
     owner = owner_of(state, buffer.data)
     start = state.root() if owner is None else owner
-    axes = [
-        IterVar(Range.from_min_extent(const(0, e.dtype), e), Var(f"v{k}", e.dtype))
-        for k, e in enumerate(buffer.shape)
-    ]
+    axes = axes_over(buffer.shape)
     indices = tuple(a.var for a in axes)
     if isinstance(value, IndexMap):
         fill: PrimExpr = cast(buffer.dtype, value.map_indices(indices)[0])
     else:
         fill = const(value, buffer.dtype)
-    block = Block(tuple(axes), (), (), f"{buffer.name}_pad", BufferStore(buffer, fill, indices))
+    block = Block(axes, (), (), f"{buffer.name}_pad", BufferStore(buffer, fill, indices))
     block = with_regions(state, block)
-    nest, loops = looped(block)
-    if unused is not None:
-        positions = {v: cast(v.dtype, x) for v, x in zip(unused[0].initial_indices, loops)}
-        condition = substitute(unused[1], positions)
-        nest = transform(
-            nest, lambda n: n.replace(predicate=condition) if isinstance(n, BlockRealize) else None
-        )
-    return insert_before(state, start.body, nest)
-
-
-def looped(block: Block) -> tuple[Stmt, list[Var]]:
-    """A block under one loop for each of its axes: (the nest, its loops)."""
-    loops = [Var(f"ax{k}", a.var.dtype) for k, a in enumerate(block.iter_vars)]
-    nest: Stmt = BlockRealize(tuple(loops), const(True), block)
-    for v, a in reversed(list(zip(loops, block.iter_vars))):
-        nest = For(v, a.range.min, a.range.extent, ForKind.SERIAL, nest)
-    return nest, loops
+    state = insert_before(state, start.body, looped(block))
+    if unused is None:
+        return state
+    realize = state.realize(block)
+    pairs = zip(unused[0].initial_indices, realize.iter_values)
+    positions = {v: cast(v.dtype, x) for v, x in pairs}
+    return state.replace(realize, realize.replace(predicate=substitute(unused[1], positions)))
 
 
 # -- blocks ----------------------------------------------------------------------------------------
@@ -496,17 +481,15 @@ def _renumbered(state: State, block: Block, on: MapOnShape) -> tuple[Stmt, Block
         if len(mixed) > 1:
             refuse(f"the new axis {e} mixes {' and '.join(sorted(mixed))} axes", block)
         dtype = block.iter_vars[0].var.dtype if block.iter_vars else e.dtype
-        dom = Range.from_min_extent(const(0, dtype), cast(dtype, size))
         # An axis of one iteration is in no sum; it stays what it was.
         alone = kinds.get(e, "spatial") if isinstance(e, Var) else "spatial"
-        axes.append(IterVar(dom, Var(f"v{k}", dtype), next(iter(mixed), alone)))
+        axes.append(new_axis(f"v{k}", size, dtype, next(iter(mixed), alone)))
     back = on.left_inverse().map_indices([a.var for a in axes])
     values = {a.var: cast(a.var.dtype, e) for a, e in zip(block.iter_vars, back)}
     renamed = block.replace(iter_vars=tuple(axes))
     simpler = _simpler(state.analyzer_of(renamed))
     new_block = with_regions(state, transform(renamed, simpler, values.get))
-    nest, _ = looped(new_block)
-    return nest, new_block
+    return looped(new_block), new_block
 
 
 def _simpler(analyzer: Analyzer) -> Any:

@@ -15,7 +15,6 @@ from ....ir import (
     IntImm,
     Mul,
     PrimExpr,
-    Range,
     Sub,
     Var,
     cast,
@@ -34,7 +33,8 @@ from ..model.reducer import match_reducer
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
-from .layout import looped, whole_nest
+from .layout import whole_nest
+from .made import looped, new_axis
 
 
 class Factor(NamedTuple):
@@ -249,7 +249,7 @@ def _plan(
 
 def _parts(axis: IterVar, sizes: Sequence[int]) -> tuple[IterVar, ...]:
     names = [f"{axis.var.name}_{k}" for k in range(len(sizes))]
-    return tuple(_axis(n, size, axis.var.dtype, axis.iter_type) for n, size in zip(names, sizes))
+    return tuple(new_axis(n, size, axis.var.dtype, axis.iter_type) for n, size in zip(names, sizes))
 
 
 def _shift(f: Factor, to: DataType, block: Block) -> int:
@@ -350,11 +350,11 @@ def pack_contraction(
     total = new_buffer(plan.out, f"{plan.out.name}_packed", "global", _padded_shape(plan))
     contraction = _contraction(state, plan, packs, total)
     copy = _copy_out(state, plan, total, sums)
-    state = state.replace(top, looped(contraction)[0], [(block, contraction)])
+    state = state.replace(top, looped(contraction), [(block, contraction)])
     before = [p for p in (packs[1], packs[0], *sums) if p is not None]
     for p in before:
-        state = insert_before(state, nest_of(state, contraction), looped(p.block)[0])
-    state = insert_after(state, nest_of(state, contraction), looped(copy)[0])
+        state = insert_before(state, nest_of(state, contraction), looped(p.block))
+    state = insert_after(state, nest_of(state, contraction), looped(copy))
     for buffer in (total, *(p.buffer for p in before)):
         state = add_allocation(state, scope, buffer)
     return state, [state.now(b) for b in (copy, *(p.block for p in before))]
@@ -368,15 +368,10 @@ class _Made(NamedTuple):
     indices: tuple[PrimExpr, ...]
 
 
-def _axis(name: str, extent: Any, dtype: DataType, kind: str = "spatial") -> IterVar:
-    size = const(extent, dtype) if isinstance(extent, int) else cast(dtype, extent)
-    return IterVar(Range.from_min_extent(const(0, dtype), size), Var(name, dtype), kind)
-
-
 def _renamed(plan: _Plan, axes: Sequence[Var]) -> dict[Var, IterVar]:
     """New axes for a block of its own, by the contraction's axes."""
     kinds = {a.var: a.iter_type for a in plan.block.iter_vars}
-    return {v: _axis(v.name, plan.axes[v], v.dtype, kinds[v]) for v in axes}
+    return {v: new_axis(v.name, plan.axes[v], v.dtype, kinds[v]) for v in axes}
 
 
 def _guarded(value: PrimExpr, guards: list[PrimExpr]) -> PrimExpr:
@@ -402,8 +397,8 @@ def _packed_broadcast(state: State, plan: _Plan) -> _Made | None:
     if as_it_is and terms == padded and place == source.ndim - 1:
         return None
     others = [k for k in range(source.ndim) if k != place]
-    axes = [_axis(f"v{k}", source.shape[k], source.shape[k].dtype) for k in others]
-    axes.append(_axis("vk", padded, grouped.dtype))
+    axes = [new_axis(f"v{k}", source.shape[k]) for k in others]
+    axes.append(new_axis("vk", padded, grouped.dtype))
     by_dim = dict(zip([*others, place], axes))
     guards: list[PrimExpr] = []
     if terms != padded:
@@ -431,17 +426,18 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
     others = [k for k in range(source.ndim) if k not in (k_place, j_place)]
     dtype = source.shape[j_place].dtype
     size = source.shape[j_place]
-    axes = [_axis(f"v{k}", source.shape[k], source.shape[k].dtype) for k in others]
+    axes = [new_axis(f"v{k}", source.shape[k]) for k in others]
     groups = plan.extents[grouped] // g
     in_panels = load.indices[j_place] is vector
     terms, columns = plan.sizes[grouped], plan.sizes[vector]
     grown = plan.extents[vector] - columns
     if in_panels:
-        axes.append(_axis("vp", plan.extents[vector] // w, dtype))
+        axes.append(new_axis("vp", plan.extents[vector] // w, dtype))
         length: Any = w
     else:
         length = size + grown if grown else size
-    vq, vj, vt = _axis("vq", groups, dtype), _axis("vj", length, dtype), _axis("vt", g, dtype)
+    sizes = (("vq", groups), ("vj", length), ("vt", g))
+    vq, vj, vt = (new_axis(name, n, dtype) for name, n in sizes)
     column = axes[-1].var * w + vj.var if in_panels else vj.var
     term = vq.var * g + vt.var if g > 1 else vq.var
     guards: list[PrimExpr] = []

@@ -40,7 +40,6 @@ from ...stmt import (
     BufferStore,
     For,
     ForKind,
-    IterVar,
     Stmt,
 )
 from ..model.bindings import loop_uses, runs_everywhere
@@ -54,7 +53,8 @@ from ..model.regions import only_plain_accesses, users_of, with_regions
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
 from .inline import single_store
-from .layout import looped, whole_nest
+from .layout import whole_nest
+from .made import axes_over, looped
 
 
 @primitive(block=BLOCK, loop=LOOP, gives=BLOCK)
@@ -303,17 +303,10 @@ def _vanishes(e: PrimExpr, axis: Var) -> bool:
     return isinstance(e, BufferLoad) and any(i is axis for i in e.indices)
 
 
-def _axes(shape: Sequence[PrimExpr]) -> list[IterVar]:
-    return [
-        IterVar(Range.from_min_extent(const(0, e.dtype), e), Var(f"v{k}", e.dtype))
-        for k, e in enumerate(shape)
-    ]
-
-
 def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]) -> Stmt:
     """What is read, within the old extents of axes that index it by themselves; else 0."""
     source = access.buffer
-    axes = _axes(pad.shape)
+    axes = axes_over(pad.shape)
     indices = tuple(a.var for a in axes)
     value: PrimExpr = BufferLoad(source, indices)
     conditions: list[PrimExpr] = []
@@ -326,8 +319,8 @@ def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]
     if conditions:
         inside = functools.reduce(And, conditions)
         value = if_then_else(inside, value, const(0, source.dtype))
-    block = Block(tuple(axes), (), (), pad.name, BufferStore(pad, value, indices))
-    return looped(with_regions(state, block))[0]
+    block = Block(axes, (), (), pad.name, BufferStore(pad, value, indices))
+    return looped(with_regions(state, block))
 
 
 def _copy_out(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
@@ -341,7 +334,7 @@ def _copy_out(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
     indices = tuple(substitute(low, names) for low, _ in access.box)
     store = BufferStore(access.buffer, BufferLoad(pad, indices), indices)
     copying = Block(tuple(axes), (), (), pad.name, store)
-    return looped(with_regions(state, copying))[0]
+    return looped(with_regions(state, copying))
 
 
 def _rebuild(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir import INTRINSICS, Call, PrimExpr, Range, Select, Var, const, substitute, walk
+from ....ir import INTRINSICS, Call, PrimExpr, Select, Var, substitute, walk
 from ...index_map import IndexMap
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
 from ..model.bindings import runs_everywhere
@@ -24,7 +24,8 @@ from ..model.regions import (
 )
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
-from .layout import INDEX_MAP, looped
+from .layout import INDEX_MAP
+from .made import looped, new_axis
 from .marks import BUFFER, buffer_of, find_buffer
 
 
@@ -73,14 +74,11 @@ def _copied(
     extents = [a.range.extent for a in axes]
     shape = index_map.map_shape(extents, state.analyzer)
     copy = new_buffer(buffer, name, scope_name, shape)
-    fresh = {a.var: Var(a.var.name, a.var.dtype) for a in axes}
+    copy_axes = tuple(new_axis(a.var.name, a.range.extent, a.var.dtype) for a in axes)
+    fresh = {a.var: new.var for a, new in zip(axes, copy_axes)}
     outside = [low for low, _ in access.box]
     theirs = tuple(substitute(e, fresh) for e in outside)
     ours = index_map.map_indices([fresh[a.var] for a in axes])
-    copy_axes = tuple(
-        IterVar(Range.from_min_extent(const(0, a.var.dtype), a.range.extent), fresh[a.var])
-        for a in axes
-    )
     if write:
         store = BufferStore(buffer, BufferLoad(copy, ours), theirs)
     else:
@@ -101,8 +99,7 @@ def _copied(
     realize = state.realize(block)
     scope = state.scope(realize)
     anchor = nest_of(state, block)
-    nest, _ = looped(copying)
-    state = (insert_after if write else insert_before)(state, anchor, nest)
+    state = (insert_after if write else insert_before)(state, anchor, looped(copying))
     state = add_allocation(state, scope, copy)
     state = state.replace(state.now(block), copied)
     state = refresh_around(state, copied)

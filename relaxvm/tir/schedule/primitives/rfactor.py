@@ -30,6 +30,7 @@ from ..model.reducer import Reducer, match_reducer
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, loads_of, refuse
 from .cache import new_buffer
+from .made import new_axis
 
 
 def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:
@@ -202,12 +203,12 @@ def _partial_block(
     place: int,
 ) -> tuple[Stmt, Block]:
     block = realize.block
-    rf = Var(f"v{target.loop_var.name}", target.loop_var.dtype)
+    partial_axis = new_axis(f"v{target.loop_var.name}", target.extent)
+    rf = partial_axis.var
     to_axes: dict[Any, PrimExpr] = {target.loop_var: rf + target.min}
     axes = [a for a in block.iter_vars if a.is_spatial]
     bound = [v for a, v in zip(block.iter_vars, realize.iter_values) if a.is_spatial]
-    zero = const(0, rf.dtype)
-    axes.append(IterVar(Range.from_min_extent(zero, target.extent), rf))
+    axes.append(partial_axis)
     bound.append(target.loop_var - target.min)
     for f in others:
         var = Var(f"v{f.loop_var.name}", f.loop_var.dtype)
@@ -266,13 +267,13 @@ def _final_block(
     new: dict[Any, Any] = {
         f.loop_var: Var(f.loop_var.name, f.loop_var.dtype) for f in (*kept, target)
     }
-    rf = Var(f"v{target.loop_var.name}", target.loop_var.dtype)
+    partial_axis = new_axis(f"v{target.loop_var.name}", target.extent, kind="reduce")
+    rf = partial_axis.var
     axes = [a for a in block.iter_vars if a.is_spatial]
     bound = [
         substitute(v, new) for a, v in zip(block.iter_vars, realize.iter_values) if a.is_spatial
     ]
-    zero = const(0, rf.dtype)
-    axes.append(IterVar(Range.from_min_extent(zero, target.extent), rf, "reduce"))
+    axes.append(partial_axis)
     bound.append(new[target.loop_var])
     places = list(reducer.buffers)
     old = tuple(BufferLoad(b, i) for b, i in places)

@@ -14,7 +14,6 @@ from ....ir import (
     IntImm,
     Mul,
     PrimExpr,
-    Range,
     Var,
     binary,
     cast,
@@ -45,6 +44,7 @@ from ..model.primitive import BLOCK, BLOCK_OR_LOOP, LOOP_OR_BLOCKS, primitive
 from ..model.regions import refresh_around, with_regions
 from ..model.state import State, free_variables, loads_of, refuse, substitute_loops
 from .intrin import TensorIntrin
+from .made import new_axis
 from .matching import Match
 
 
@@ -198,9 +198,8 @@ def _joined(
         if unit and not preserve_unit_iters:
             names[f.loop_var] = f.min
             continue
-        axis = Var(f"v{f.loop_var.name}", f.loop_var.dtype)
-        zero = const(0, axis.dtype)
-        axes.append(IterVar(Range.from_min_extent(zero, f.extent), axis))
+        axes.append(new_axis(f"v{f.loop_var.name}", f.extent))
+        axis = axes[-1].var
         values.append(f.loop_var if number_of(f.min) == 0 else f.loop_var - f.min)
         names[f.loop_var] = axis if number_of(f.min) == 0 else axis + f.min
     inner, pairs = substitute_loops(body, names)
@@ -276,10 +275,8 @@ def _blockized(
         assert total is not None
         whole = mapper.to_expr(low._replace(base=total.base), dtype)
         if high.args or preserve_unit_iters:
-            var = Var(f"{a.var.name}_o", dtype)
-            top_extent = const(extent, dtype) if isinstance(extent, int) else cast(dtype, extent)
-            dom = Range.from_min_extent(const(0, dtype), top_extent)
-            axes.append(IterVar(dom, var, a.iter_type))
+            axes.append(new_axis(f"{a.var.name}_o", extent, dtype, a.iter_type))
+            var = axes[-1].var
             values.append(mapper.to_expr(high, dtype))
             if not (isinstance(extent, int) and extent == 1):
                 factor = const(step, dtype) if isinstance(step, int) else cast(dtype, step)

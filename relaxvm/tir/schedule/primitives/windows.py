@@ -36,7 +36,8 @@ from ..model.reducer import Reducer, match_reducer
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
-from .layout import looped, whole_nest
+from .layout import whole_nest
+from .made import looped
 
 # Relations, and whether they ask if the left side is great enough.
 _LOW = {LT: False, LE: False, GT: True, GE: True}
@@ -129,7 +130,7 @@ def separate_window(
     back = {s.place: state.analyzer.simplify(s.sum - s.low) for s in slides}
     indices = tuple(substitute(a.var, back) for a in places)
     again = _second_step(state, block, reducer, BufferLoad(partial, indices), ours, taps)
-    nests = (looped(first_block)[0], looped(again)[0])
+    nests = (looped(first_block), looped(again))
     scope = state.scope(realize)
     state = state.replace(top, seq(*nests), [(block, again)])
     state = add_allocation(state, scope, partial)
