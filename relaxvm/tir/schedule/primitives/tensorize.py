@@ -18,7 +18,6 @@ from ....ir import (
     binary,
     cast,
     const,
-    substitute,
     walk,
 )
 from ...copies import fresh_copy
@@ -28,7 +27,6 @@ from ...stmt import (
     Buffer,
     BufferRegion,
     For,
-    ForKind,
     IterVar,
     MatchBufferRegion,
     SeqStmt,
@@ -43,6 +41,7 @@ from ..model.places import common_place, top_child
 from ..model.primitive import BLOCK, BLOCK_OR_LOOP, LOOP_OR_BLOCKS, primitive
 from ..model.regions import refresh_around, with_regions
 from ..model.state import State, free_variables, loads_of, refuse, substitute_loops
+from .decompose import init_nest
 from .intrin import TensorIntrin
 from .made import new_axis
 from .matching import Match
@@ -284,67 +283,19 @@ def _blockized(
             elif high.args:
                 whole = binary(Add, var, whole)
         bound.append(whole)
-    update = (
-        block
-        if block.init is None
-        else with_regions(state, block.replace(init=None, name_hint=f"{block.name_hint}_update"))
-    )
-    body: Stmt = BlockRealize(tuple(bound), inner_predicate, update)
+    inside = BlockRealize(tuple(bound), inner_predicate, block)
+    update, init = block, None
+    if block.init is not None:
+        update = block.replace(init=None, name_hint=f"{block.name_hint}_update")
+        update = with_regions(state, update)
+        init, _ = init_nest(state, inside, inner_loops)
+    body: Stmt = inside.replace(block=update)
     for f in reversed(inner_loops):
         body = f.replace(body=body)
-    init = (
-        None
-        if block.init is None
-        else _init_part(state, realize, inner_loops, bound, inner_predicate)
-    )
     new_block = Block(tuple(axes), (), (), f"{block.name_hint}_o", body, init)
     new_block = with_regions(state, new_block)
     pairs = [] if update is block else [(block, update)]
     return new_block, BlockRealize(tuple(values), outer_predicate, new_block), pairs
-
-
-def _init_part(
-    state: State,
-    realize: BlockRealize,
-    inner_loops: list[For],
-    bound: list[PrimExpr],
-    predicate: PrimExpr,
-) -> Stmt:
-    """The init of a divided reduction: over the inner loops that move spatial axes."""
-    block = realize.block
-    assert block.init is not None
-    new: dict[Any, PrimExpr] = {}
-    kept: list[tuple[For, Var]] = []
-    moving: set[Var] = set()
-    for a, v in zip(block.iter_vars, bound):
-        if a.is_spatial:
-            moving |= free_variables(v)
-    for f in inner_loops:
-        if f.loop_var in moving:
-            var = Var(f"{f.loop_var.name}_init", f.loop_var.dtype)
-            kept.append((f, var))
-            new[f.loop_var] = var
-        else:
-            new[f.loop_var] = f.min
-    axes: list[IterVar] = []
-    values: list[PrimExpr] = []
-    renamed: dict[Any, PrimExpr] = {}
-    for a, v in zip(block.iter_vars, bound):
-        if not a.is_spatial:
-            renamed[a.var] = a.range.min
-            continue
-        var = Var(f"{a.var.name}_init", a.var.dtype)
-        axes.append(a.replace(var=var))
-        renamed[a.var] = var
-        values.append(substitute(v, new))
-    body = substitute(block.init, renamed)
-    init = with_regions(state, Block(tuple(axes), (), (), f"{block.name_hint}_init", body))
-    condition = state.analyzer.simplify(substitute(predicate, new))
-    nest: Stmt = BlockRealize(tuple(values), condition, init)
-    for f, var in reversed(kept):
-        kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
-        nest = For(var, substitute(f.min, new), substitute(f.extent, new), kind, nest)
-    return nest
 
 
 # -- tensorize -------------------------------------------------------------------------------------
