@@ -55,7 +55,7 @@ def _insert(state: State, anchor: Stmt, new: Stmt, shift: int) -> State:
     return state.replace(anchor, seq(*both))
 
 
-def add_allocation(state: State, scope: Block, buffer: Buffer) -> State:
-    """`buffer` allocated in `scope`, too."""
+def add_allocation(state: State, scope: Block, *buffers: Buffer) -> State:
+    """The buffers allocated in `scope`, too."""
     now = state.now(scope)
-    return state.replace(now, now.replace(alloc_buffers=(*now.alloc_buffers, buffer)))
+    return state.replace(now, now.replace(alloc_buffers=(*now.alloc_buffers, *buffers)))

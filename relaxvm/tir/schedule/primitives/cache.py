@@ -30,7 +30,7 @@ from ..model.regions import (
     replace_buffers,
 )
 from ..model.spans import new_realize, union
-from ..model.state import State, paired_blocks, refuse
+from ..model.state import State, refuse
 from .made import new_axis
 from .marks import check_scope, find_buffer, pointer_var
 
@@ -156,7 +156,7 @@ def _rebind(state: State, blocks: Sequence[Block], old: Buffer, new: Buffer) -> 
         now = state.now(block)
         rebound = replace_buffers(now, {old: new})
         if rebound is not now:
-            state = state.replace(now, rebound, paired_blocks(now, rebound)[1:])
+            state = state.exchange(now, rebound)
             state = refresh_around(state, rebound)
     return state
 

@@ -73,8 +73,7 @@ def cache_index(
     state = state.replace(block, with_regions(state, new))
     scope = state.now(scope)
     state = insert_before(state, scope.body, seq(*nests))
-    for b in buffers:
-        state = add_allocation(state, state.now(scope), b)
+    state = add_allocation(state, scope, *buffers)
     return state, [state.now(b) for b in new_blocks]
 
 

@@ -10,7 +10,7 @@ from ..model.facts import facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, LOOP, list_of, primitive
 from ..model.regions import only_plain_accesses, refresh_around, replace_buffers
-from ..model.state import State, paired_blocks, refuse
+from ..model.state import State, refuse
 from .cache import cache_read, cache_write, copy_block, new_buffer
 from .made import looped
 from .marks import find_buffer
@@ -82,6 +82,6 @@ def cache_inplace(
     state = insert_before(state, anchor, looped(read))
     state = insert_after(state, anchor, looped(write))
     state = add_allocation(state, scope, copy)
-    state = state.replace(state.now(block), replaced, paired_blocks(block, replaced)[1:])
+    state = state.exchange(state.now(block), replaced)
     state = refresh_around(state, replaced)
     return state, (state.now(read), state.now(write))

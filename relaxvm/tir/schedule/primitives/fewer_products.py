@@ -174,8 +174,7 @@ def fewer_products(
         state = insert_before(state, anchor(products), nest)
     for nest in reversed(nests[place + 1 :]):
         state = insert_after(state, anchor(products), nest)
-    for buffer in form.buffers:
-        state = add_allocation(state, scope, buffer)
+    state = add_allocation(state, scope, *form.buffers)
     told = [b for b in form.blocks if b is not form.rows]
     return state, tuple(state.now(b) for b in told)
 

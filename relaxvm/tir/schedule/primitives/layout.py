@@ -30,7 +30,7 @@ from ..model.facts import facts_of
 from ..model.places import insert_before
 from ..model.primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from ..model.regions import only_plain_accesses, owner_of, users_of, with_regions
-from ..model.state import State, free_variables, paired_blocks, refuse
+from ..model.state import State, free_variables, refuse
 from .made import axes_over, looped, new_axis
 from .marks import BUFFER, buffer_of, with_parameter, written_buffer
 
@@ -261,7 +261,7 @@ def moved_accesses(
         return None
 
     moved = transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
-    state = state.replace(root, moved, paired_blocks(root, moved)[1:])
+    state = state.exchange(root, moved)
     if parameter:
         state = with_parameter(state, old, new)
     return _regions_anew(state, new.data)

@@ -17,7 +17,7 @@ from ..model.regions import (
     replace_accesses,
     replace_buffers,
 )
-from ..model.state import State, paired_blocks, refuse
+from ..model.state import State, refuse
 
 
 def written_buffer(block: Block, index: int, what: str = "write") -> Buffer:
@@ -105,7 +105,7 @@ def swap_buffer(state: State, old: Buffer, new: Buffer, parameters: bool = False
         )
     root = state.root() if owner is None else owner
     swapped = replace_buffers(root, {old: new})
-    state = state.replace(root, swapped, paired_blocks(root, swapped)[1:])
+    state = state.exchange(root, swapped)
     return state if owner is not None else with_parameter(state, old, new)
 
 
@@ -219,7 +219,7 @@ def unsafe_set_dtype(
 
     retyped = replace_accesses(owner, load, store)
     retyped = replace_buffers(retyped, {old: new})
-    return state.replace(owner, retyped, paired_blocks(owner, retyped)[1:]), None
+    return state.exchange(owner, retyped), None
 
 
 @primitive()

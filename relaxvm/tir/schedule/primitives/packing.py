@@ -355,8 +355,7 @@ def pack_contraction(
     for p in before:
         state = insert_before(state, nest_of(state, contraction), looped(p.block))
     state = insert_after(state, nest_of(state, contraction), looped(copy))
-    for buffer in (total, *(p.buffer for p in before)):
-        state = add_allocation(state, scope, buffer)
+    state = add_allocation(state, scope, total, *(p.buffer for p in before))
     return state, [state.now(b) for b in (copy, *(p.block for p in before))]
 
 

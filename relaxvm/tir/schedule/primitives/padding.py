@@ -189,9 +189,7 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     anchor = nest_of(state, block)
     for s in reversed(after):
         state = insert_after(state, anchor, s)
-    for pad in replaced.values():
-        state = add_allocation(state, scope, pad)
-    return state, None
+    return add_allocation(state, scope, *replaced.values()), None
 
 
 def _padded_extents(

@@ -183,8 +183,7 @@ def rfactor(state: State, loop: Var, factor_axis: int) -> tuple[State, Block]:
     top = loops[0]
     scope = state.scope(top)
     state = state.replace(top, SeqStmt((first, second)), [(block, wb_block)])
-    for b in partial:
-        state = add_allocation(state, scope, b)
+    state = add_allocation(state, scope, *partial)
     return state, state.now(rf_block)
 
 
