@@ -28,11 +28,11 @@ from ....ir import FloatImm, IntImm, Mul, PrimExpr, const, is_const
 from ...analysis import get_block_access_region
 from ...op import if_then_else
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, Stmt, decl_buffer
-from ..model.bindings import runs_everywhere
 from ..model.places import add_allocation, insert_after, insert_before, top_child
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.reducer import match_reducer
 from ..model.state import State, refuse
+from .checks import check_runs_everywhere
 from .layout import whole_nest
 from .made import looped, new_axis
 
@@ -154,9 +154,7 @@ def fewer_products(
         refuse(f"tiles are of 2 or 4 rows, got {rows}", block)
     if panel < 1 or conv.sizes[0] % panel:
         refuse(f"panels of {panel} leave a rest of {conv.sizes[0]} channels", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {block.name_hint} are not known: {why}", block)
+    check_runs_everywhere(state, block)
     top = whole_nest(state, block)
     form = _Form(conv, rows, panel, block)
     scope = state.scope(state.realize(block))

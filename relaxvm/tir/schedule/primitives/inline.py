@@ -15,7 +15,6 @@ from ..model.bindings import (
     covers_domain,
     predicate_is_domain,
     runs_each_once,
-    runs_everywhere,
     stands_under,
 )
 from ..model.dependence import check_final, loops_left
@@ -33,6 +32,7 @@ from ..model.regions import (
     with_regions,
 )
 from ..model.state import State, loads_of, refuse
+from .checks import check_runs_everywhere
 
 
 def single_store(state: State, block: Block, what: str = "inlined") -> BufferStore:
@@ -172,9 +172,7 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
     written = f"block {name} cannot be inlined: it writes {buffer.name}"
     places = [Var(f"place{k}", i.dtype) for k, i in enumerate(store.indices)]
     axis_values, inside = solved(block.iter_vars, store.indices, places, written)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"block {name} cannot be inlined: {why}", block)
+    check_runs_everywhere(state, block, f"block {name} cannot be inlined")
     readers, writers = users_of(state, buffer.data)
     if len(writers) != 1:
         other = next(w for w in writers if w is not block)

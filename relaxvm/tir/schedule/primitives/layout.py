@@ -11,7 +11,7 @@ import numpy as np
 
 from ....arith import Analyzer, number_of
 from ....base import DataType, ScheduleError
-from ....ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, is_const, substitute
+from ....ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, substitute
 from ....ir.walk import transform
 from ...index_map import IndexMap, MapOnShape, read_lambda
 from ...stmt import (
@@ -31,6 +31,7 @@ from ..model.places import insert_before
 from ..model.primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from ..model.regions import only_plain_accesses, owner_of, users_of, with_regions
 from ..model.state import State, free_variables, refuse
+from .checks import check_from_zero, check_runs_everywhere, check_takes
 from .made import axes_over, looped, new_axis
 from .marks import BUFFER, buffer_of, with_parameter, written_buffer
 
@@ -202,12 +203,7 @@ def transform_layout(
         B[i, j] = ...                         B[i // 4, j, i % 4] = ...
     """
     _, old = buffer_of(state, block, buffer)
-    if len(index_map.initial_indices) != old.ndim:
-        refuse(
-            f"{old.name} has {old.ndim} dimensions, the index map takes "
-            f"{len(index_map.initial_indices)}",
-            block,
-        )
+    check_takes(index_map, old.ndim, f"{old.name} has {old.ndim} dimensions, the index map", block)
     on = index_map.on(old.shape, state.analyzer)
     if not on.is_injective:
         refuse(
@@ -302,11 +298,9 @@ def _padded(
     """All of the buffer filled with the pad value, before the first block that writes it; or what
     is `unused` of it: (a map of its indices, the condition that nothing maps to them).
     """
-    if isinstance(value, IndexMap) and len(value.initial_indices) != buffer.ndim:
-        refuse(
-            f"{buffer.name} has {buffer.ndim} dimensions now, pad_value takes "
-            f"{len(value.initial_indices)}"
-        )
+    if isinstance(value, IndexMap):
+        told = f"{buffer.name} has {buffer.ndim} dimensions now, pad_value"
+        check_takes(value, buffer.ndim, told)
     _, writers = users_of(state, buffer.data)
     if not writers:
         return state
@@ -431,19 +425,11 @@ def transform_block_layout(state: State, block: Block, index_map: IndexMap) -> t
         refuse(
             f"the order of the iterations of block {name} matters: {facts.why or facts.kind}", block
         )
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {name} are not known: {why}", block)
-    if len(index_map.initial_indices) != len(block.iter_vars):
-        refuse(
-            f"block {name} has {len(block.iter_vars)} axes, the index map takes "
-            f"{len(index_map.initial_indices)}",
-            block,
-        )
+    check_runs_everywhere(state, block)
+    count = len(block.iter_vars)
+    check_takes(index_map, count, f"block {name} has {count} axes, the index map", block)
     extents = [a.range.extent for a in block.iter_vars]
-    for a in block.iter_vars:
-        if not is_const(a.range.min, 0):
-            refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
+    check_from_zero(block, block.iter_vars)
     on = index_map.on(extents, state.analyzer)
     if not on.is_bijective:
         refuse(

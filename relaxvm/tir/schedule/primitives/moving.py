@@ -20,7 +20,6 @@ from ..model.bindings import (
     loop_uses,
     predicate_is_domain,
     runs_each_once,
-    runs_everywhere,
     spatial_loops,
 )
 from ..model.boxes import Access, Box, region_while
@@ -37,6 +36,7 @@ from ..model.primitive import BLOCK, LOOP_OR_PLACE, primitive
 from ..model.regions import allocated_in, only_plain_accesses
 from ..model.spans import new_realize, spans_for, union
 from ..model.state import State, loads_of, refuse
+from .checks import check_runs_everywhere
 from .inline import compute_inline, reverse_compute_inline
 
 
@@ -96,9 +96,7 @@ def _prepare(state: State, block: Block, loop: Var, what: str) -> _Move:
     if not facts.idempotent and not inplace:
         why = facts.why or "running it again would change its result"
         refuse(f"block {name} cannot be moved by {what}: {why}", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"block {name} cannot be moved by {what}: {why}", block)
+    check_runs_everywhere(state, block, f"block {name} cannot be moved by {what}")
     check_no_bare_statements(state, scope)
     around = [*state.loops_above(target), target]
     mine = state.loops_above(realize)

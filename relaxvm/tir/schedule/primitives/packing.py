@@ -25,7 +25,6 @@ from ....ir import (
 )
 from ...op import if_then_else
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
-from ..model.bindings import runs_everywhere
 from ..model.facts import BlockKind, facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, list_of, primitive
@@ -33,6 +32,7 @@ from ..model.reducer import match_reducer
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
+from .checks import check_from_zero, check_own_loops, check_runs_everywhere
 from .layout import whole_nest
 from .made import looped, new_axis
 
@@ -180,9 +180,7 @@ def _plan(
     factors = factors_of(block)
     if facts.kind is not BlockKind.REDUCTION or factors is None:
         refuse(f"block {name} is no sum of products of two loads", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {name} are not known: {why}", block)
+    check_runs_everywhere(state, block)
     if len(axes) != 2 or not all(0 <= k < len(block.iter_vars) for k in axes):
         refuse(f"block {name} has {len(block.iter_vars)} axes, got the positions {axes}", block)
     vector, grouped = (block.iter_vars[k] for k in axes)
@@ -213,10 +211,7 @@ def _plan(
             f"neighbours along {vector.var.name} are no neighbours in {streamed.load.buffer.name}",
             block,
         )
-    for a in block.iter_vars:
-        assert a.dom is not None
-        if not is_const(a.dom.min, 0):
-            refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
+    check_from_zero(block, block.iter_vars)
     sizes = {a.var: a.range.extent for a in block.iter_vars}
     columns = _size(sizes[vector.var], f"the extent of axis {vector.var.name}", block)
     terms = _size(sizes[grouped.var], f"the extent of axis {grouped.var.name}", block)
@@ -338,13 +333,8 @@ def pack_contraction(
     """
     plan = _plan(state, block, axes, group, tile, dtypes)
     top = whole_nest(state, block)
-    realize = state.realize(block)
-    loops = state.loops_above(realize)
-    by_var = {f.loop_var: f for f in loops}
-    for a, v in zip(block.iter_vars, realize.iter_values):
-        if not isinstance(v, Var) or v not in by_var or by_var[v].annotations:
-            refuse(f"axis {a.var.name} of block {block.name_hint} has no loop of its own", block)
-    scope = state.scope(realize)
+    check_own_loops(state, block)
+    scope = state.scope(state.realize(block))
     packs = [_packed_broadcast(state, plan), _packed_streamed(state, plan)]
     sums = [_sums(state, plan, which) for which in (0, 1)]
     total = new_buffer(plan.out, f"{plan.out.name}_packed", "global", _padded_shape(plan))

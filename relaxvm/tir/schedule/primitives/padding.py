@@ -8,7 +8,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any
 
-from ....arith import interval_of, number_of
+from ....arith import interval_of
 from ....ir import (
     INTRINSICS,
     LT,
@@ -42,7 +42,6 @@ from ...stmt import (
     ForKind,
     Stmt,
 )
-from ..model.bindings import loop_uses, runs_everywhere
 from ..model.boxes import Access
 from ..model.dependence import loops_between
 from ..model.facts import BlockKind, facts_of
@@ -52,6 +51,7 @@ from ..model.reducer import match_reducer
 from ..model.regions import only_plain_accesses, users_of, with_regions
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
+from .checks import check_from_zero, check_own_loops, check_runs_everywhere
 from .inline import single_store
 from .layout import whole_nest
 from .made import axes_over, looped
@@ -82,9 +82,7 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
         refuse(f"block {name} is no padding: its value is no if_then_else", block)
     if not isinstance(outside, (IntImm, type(const(0.0, "float32")))):
         refuse(f"the padding of block {name} is no constant: {outside}", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"block {name} cannot be taken apart: {why}", block)
+    check_runs_everywhere(state, block, f"block {name} cannot be taken apart")
     written = facts_of(state, block).write_data()
     for r in state.child_realizes(target.body):
         facts = facts_of(state, r.block)
@@ -137,13 +135,11 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
         refuse(f"block {name} writes under a condition", block)
     if len(padding) != len(block.iter_vars):
         refuse(f"block {name} has {len(block.iter_vars)} axes, got {len(padding)} paddings", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"block {name} cannot be padded: {why}", block)
+    check_runs_everywhere(state, block, f"block {name} cannot be padded")
     whole_nest(state, block)
     realize = state.realize(block)
     loops = state.loops_above(realize)
-    extents = _padded_extents(state, block, realize, loops, padding)
+    extents = _padded_extents(state, block, padding)
     old_axes = {a.var: a.range.extent for a in block.iter_vars}
     if all(extents[v] is e for v, e in old_axes.items()):
         return state, None
@@ -195,25 +191,15 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
 def _padded_extents(
     state: State,
     block: Block,
-    realize: BlockRealize,
-    loops: Sequence[For],
     padding: Sequence[int],
 ) -> dict[Var, PrimExpr]:
-    by_var = {f.loop_var: f for f in loops}
+    check_own_loops(state, block)
+    check_from_zero(block, block.iter_vars)
     extents: dict[Var, PrimExpr] = {}
-    used: set[Var] = set()
-    for a, v, p in zip(block.iter_vars, realize.iter_values, padding):
-        assert a.dom is not None
-        if not isinstance(v, Var) or v not in by_var or v in used or by_var[v].annotations:
-            refuse(f"axis {a.var.name} of block {block.name_hint} has no loop of its own", block)
-        used.add(v)
+    for a, p in zip(block.iter_vars, padding):
         if p < 1:
             refuse(f"a padding is at least 1, got {p}", block)
-        if len(loop_uses(realize, v)) != 1:
-            refuse(f"loop {v.name} moves several axes", by_var[v])
-        if number_of(a.dom.min) != 0:
-            refuse(f"axis {a.var.name} of block {block.name_hint} does not start at 0", block)
-        extent = a.dom.extent
+        extent = a.range.extent
         if p == 1 or state.analyzer.can_prove_equal(extent % p, 0):
             extents[a.var] = extent
         else:

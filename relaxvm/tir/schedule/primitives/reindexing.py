@@ -10,7 +10,6 @@ from typing import Any
 from ....ir import INTRINSICS, Call, PrimExpr, Select, Var, substitute, walk
 from ...index_map import IndexMap
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
-from ..model.bindings import runs_everywhere
 from ..model.boxes import Access
 from ..model.facts import BlockKind, facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
@@ -24,6 +23,7 @@ from ..model.regions import (
 )
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
+from .checks import check_from_zero, check_runs_everywhere, check_takes
 from .layout import INDEX_MAP
 from .made import looped, new_axis
 from .marks import BUFFER, buffer_of, find_buffer
@@ -42,9 +42,7 @@ def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> A
         refuse(f"block {name} uses {buffer.name} at {len(accesses)} places", block)
     if any(size != 1 for _, size in accesses[0].box):
         refuse(f"block {name} uses more of {buffer.name} than one element at a time", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {name} are not known: {why}", block)
+    check_runs_everywhere(state, block)
     for n in walk(block.body):
         # A guarded load may be out of bounds where the guard is false; the copy would read it.
         guarded = isinstance(n, Select) or (
@@ -132,12 +130,6 @@ def _used_axes(block: Block, access: Access) -> list[IterVar]:
     return [a for a in block.iter_vars if a.var in free]
 
 
-def _check_zero(block: Block, axes: Sequence[IterVar]) -> None:
-    for a in axes:
-        if getattr(a.range.min, "value", None) != 0:
-            refuse(f"axis {a.var.name} of block {block.name_hint} does not start at 0", block)
-
-
 @primitive(block=BLOCK, buffer=BUFFER, gives=BLOCK)
 def reindex(
     state: State, block: Block, buffer: Any, skip_simplify: bool = False
@@ -155,7 +147,7 @@ def reindex(
     _check_alone(state, block, old, write)
     access = _single_access(state, block, old, write)
     axes = _used_axes(block, access)
-    _check_zero(block, axes)
+    check_from_zero(block, axes)
     variables = [Var(a.var.name, a.var.dtype) for a in axes]
     if not axes:
         refuse(f"no axis of block {block.name_hint} indexes {old.name}", block)
@@ -168,16 +160,12 @@ def _with_map(
 ) -> tuple[State, Block]:
     _check_alone(state, block, old, write)
     access = _single_access(state, block, old, write)
-    if len(index_map.initial_indices) != len(block.iter_vars):
-        refuse(
-            f"block {block.name_hint} has {len(block.iter_vars)} axes, the index map takes "
-            f"{len(index_map.initial_indices)}",
-            block,
-        )
+    count = len(block.iter_vars)
+    check_takes(index_map, count, f"block {block.name_hint} has {count} axes, the index map", block)
     used = {v for e in index_map.final_indices for v in free_variables(e)}
     kept = [(v, a) for v, a in zip(index_map.initial_indices, block.iter_vars) if v in used]
     axes = [a for _, a in kept]
-    _check_zero(block, axes)
+    check_from_zero(block, axes)
     small = IndexMap([v for v, _ in kept], index_map.final_indices)
     extents = [a.range.extent for a in axes]
     if not small.is_injective(extents, state.analyzer):

@@ -28,7 +28,7 @@ from ....ir import (
 from ....ir.walk import transform
 from ...op import if_then_else
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, seq
-from ..model.bindings import loop_uses, runs_everywhere
+from ..model.bindings import loop_uses
 from ..model.facts import BlockKind, facts_of
 from ..model.places import add_allocation
 from ..model.primitive import BLOCK, LOOP, list_of, primitive
@@ -36,6 +36,7 @@ from ..model.reducer import Reducer, match_reducer
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
+from .checks import check_from_zero, check_runs_everywhere
 from .layout import whole_nest
 from .made import looped
 
@@ -148,12 +149,9 @@ def _reducer(state: State, block: Block) -> Reducer:
             "min, and, or)",
             block,
         )
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {name} are not known: {why}", block)
+    check_runs_everywhere(state, block)
+    check_from_zero(block, block.iter_vars)
     for a in block.iter_vars:
-        if getattr(a.range.min, "value", None) != 0:
-            refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
         if not a.is_spatial and not state.analyzer.can_prove(a.range.extent >= 1):
             refuse(
                 f"axis {a.var.name} may have no iterations, so that results of the first step "
