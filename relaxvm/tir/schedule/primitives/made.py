@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ....arith import as_number
 from ....base import DataType
-from ....ir import PrimExpr, Range, Var, cast, const
+from ....ir import PrimExpr, Range, Var, const
 from ...stmt import Block, BlockRealize, Buffer, For, ForKind, IterVar, PrimFunc, Stmt
 
 
@@ -15,8 +16,8 @@ def new_axis(
 ) -> IterVar:
     """An axis of so many values from 0 on, of the dtype of the extent if none is given."""
     dtype = extent.dtype if dtype is None else dtype
-    size = const(extent, dtype) if isinstance(extent, int) else cast(dtype, extent)
-    return IterVar(Range.from_min_extent(const(0, dtype), size), Var(name, dtype), kind)
+    dom = Range.from_min_extent(const(0, dtype), as_number(extent, dtype))
+    return IterVar(dom, Var(name, dtype), kind)
 
 
 def axes_over(shape: Sequence[PrimExpr]) -> tuple[IterVar, ...]:

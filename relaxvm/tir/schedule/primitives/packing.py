@@ -10,7 +10,6 @@ from ....base import DataType
 from ....ir import (
     LT,
     Add,
-    And,
     Cast,
     IntImm,
     Mul,
@@ -23,6 +22,7 @@ from ....ir import (
     substitute,
     walk,
 )
+from ...op import all as every
 from ...op import if_then_else
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
 from ..model.facts import BlockKind, facts_of
@@ -364,10 +364,7 @@ def _renamed(plan: _Plan, axes: Sequence[Var]) -> dict[Var, IterVar]:
 
 
 def _guarded(value: PrimExpr, guards: list[PrimExpr]) -> PrimExpr:
-    condition: PrimExpr | None = None
-    for g in guards:
-        condition = g if condition is None else And(condition, g)
-    return value if condition is None else if_then_else(condition, value, const(0, value.dtype))
+    return if_then_else(every(*guards), value, const(0, value.dtype)) if guards else value
 
 
 def _buffer(plan: _Plan, which: int, name: str, shape: Sequence[PrimExpr]) -> Buffer:

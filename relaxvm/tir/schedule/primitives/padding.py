@@ -4,7 +4,6 @@ to sizes that divide.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +30,7 @@ from ....ir import (
     walk,
 )
 from ...copies import fresh_copy
+from ...op import all as every
 from ...op import if_then_else
 from ...stmt import (
     Block,
@@ -301,8 +301,7 @@ def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]
             if not state.analyzer.can_prove(limit >= padded):
                 conditions.append(LT(a.var, cast(a.var.dtype, limit)))
     if conditions:
-        inside = functools.reduce(And, conditions)
-        value = if_then_else(inside, value, const(0, source.dtype))
+        value = if_then_else(every(*conditions), value, const(0, source.dtype))
     block = Block(axes, (), (), pad.name, BufferStore(pad, value, indices))
     return looped(with_regions(state, block))
 

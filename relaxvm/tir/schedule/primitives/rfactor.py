@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....arith import number_of
-from ....ir import LT, And, PrimExpr, Range, Var, cast, const, substitute
+from ....arith import as_number, number_of
+from ....ir import LT, PrimExpr, Range, Var, cast, const, is_const, substitute
+from ...op import all as every
 from ...op import if_then_else
 from ...stmt import (
     Block,
@@ -116,10 +117,10 @@ def _check(
 
 def _beyond(
     state: State, realize: BlockRealize, loops: list[For], kind: str, values: dict[Any, PrimExpr]
-) -> PrimExpr | None:
+) -> PrimExpr:
     """The condition that axes of one kind are in their domains, where loops may leave them."""
     mapper = mapper_of(state, loops)
-    result: PrimExpr | None = None
+    conditions: list[PrimExpr] = []
     for axis, value in zip(realize.block.iter_vars, realize.iter_values):
         if axis.iter_type != kind or axis.dom is None:
             continue
@@ -128,10 +129,9 @@ def _beyond(
         ends = None if total is None else mapper.ends(total)
         if ends is not None and mapper.at_most(mapper.add(ends[1], 1), end):
             continue
-        limit = const(end, axis.var.dtype) if isinstance(end, int) else cast(axis.var.dtype, end)
-        condition = LT(substitute(value, values), limit)
-        result = condition if result is None else And(result, condition)
-    return result
+        limit = as_number(end, axis.var.dtype)
+        conditions.append(LT(substitute(value, values), limit))
+    return every(*conditions)
 
 
 def simultaneous(
@@ -225,7 +225,7 @@ def _partial_block(
     places = [(p, _at(i, place, rf)) for p, (_, i) in zip(partial, reducer.buffers)]
     old = tuple(BufferLoad(b, i) for b, i in places)
     values = reducer.combine(old, tuple(updates))
-    if outside is not None:
+    if not is_const(outside, 1):
         values = tuple(if_then_else(outside, v, o) for v, o in zip(values, old))
     init = SeqStmt(tuple(BufferStore(b, v, i) for (b, i), v in zip(places, reducer.identity)))
     rf_block = Block(
@@ -239,9 +239,7 @@ def _partial_block(
     )
     rf_block = _fresh_axes(with_regions(state, rf_block))
     condition = _beyond(state, realize, around, "spatial", {})
-    body: Stmt = BlockRealize(
-        tuple(bound), const(True) if condition is None else condition, rf_block
-    )
+    body: Stmt = BlockRealize(tuple(bound), condition, rf_block)
     for f in reversed(loops):
         body = f.replace(body=body)
     return body, rf_block
@@ -284,9 +282,7 @@ def _final_block(
     wb_block = block.replace(iter_vars=tuple(axes), body=body, init=init)
     wb_block = with_regions(state, wb_block)
     condition = _beyond(state, realize, state.loops_above(realize), "spatial", new)
-    nest: Stmt = BlockRealize(
-        tuple(bound), const(True) if condition is None else condition, wb_block
-    )
+    nest: Stmt = BlockRealize(tuple(bound), condition, wb_block)
     low = const(0, target.loop_var.dtype)
     nest = For(new[target.loop_var], low, target.extent, ForKind.SERIAL, nest)
     for f in reversed(kept):

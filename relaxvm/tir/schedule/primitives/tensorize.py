@@ -7,20 +7,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....arith import IterMapper, IterSumExpr, conjuncts, number_of
+from ....arith import IterMapper, IterSumExpr, as_number, conjuncts, number_of
 from ....ir import (
     Add,
-    And,
     IntImm,
     Mul,
     PrimExpr,
     Var,
     binary,
-    cast,
     const,
     walk,
 )
 from ...copies import fresh_copy
+from ...op import all as every
 from ...stmt import (
     Block,
     BlockRealize,
@@ -114,13 +113,7 @@ def _split_predicate(
                     realize.block,
                 )
             parts[0 if free & inner else 1].append(fact)
-    conditions: list[PrimExpr] = []
-    for facts in parts:
-        condition: PrimExpr = const(True)
-        for fact in facts:
-            condition = fact if isinstance(condition, IntImm) else And(condition, fact)
-        conditions.append(condition)
-    return conditions[0], conditions[1]
+    return every(*parts[0]), every(*parts[1])
 
 
 @primitive(target=LOOP_OR_BLOCKS, gives=BLOCK)
@@ -278,8 +271,7 @@ def _blockized(
             var = axes[-1].var
             values.append(mapper.to_expr(high, dtype))
             if not (isinstance(extent, int) and extent == 1):
-                factor = const(step, dtype) if isinstance(step, int) else cast(dtype, step)
-                whole = binary(Add, binary(Mul, var, factor), whole)
+                whole = binary(Add, binary(Mul, var, as_number(step, dtype)), whole)
             elif high.args:
                 whole = binary(Add, var, whole)
         bound.append(whole)

@@ -12,7 +12,6 @@ from ....ir import (
     INTRINSICS,
     LE,
     LT,
-    And,
     Call,
     Max,
     Min,
@@ -26,6 +25,7 @@ from ....ir import (
     walk,
 )
 from ....ir.walk import transform
+from ...op import all as every
 from ...op import if_then_else
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, seq
 from ..model.bindings import loop_uses
@@ -280,12 +280,7 @@ def _moved_condition(
 
 
 def _guard(conditions: Sequence[PrimExpr], value: PrimExpr, reducer: Reducer) -> PrimExpr:
-    if not conditions:
-        return value
-    condition = conditions[0]
-    for each in conditions[1:]:
-        condition = And(condition, each)
-    return if_then_else(condition, value, reducer.identity[0])
+    return if_then_else(every(*conditions), value, reducer.identity[0]) if conditions else value
 
 
 def _axes_of_places(block: Block, slides: Sequence[_Slide]) -> list[IterVar]:
