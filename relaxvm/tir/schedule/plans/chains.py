@@ -16,6 +16,7 @@ Rows are then taken a few cache lines at a time, and stay the innermost loop.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -25,11 +26,10 @@ from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError, record
 from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
-from ...transform import PARTITION_HINT
 from ...transform.rewriter import constant
 from ..model.facts import BlockKind
 from ..schedule import Schedule
-from .contraction import match_contraction
+from .contraction import match_contraction, partition_tails
 from .cost import Cost, Demand, predict
 from .low_precision import sums_narrow
 from .memory_order import run_length
@@ -167,8 +167,8 @@ class RowChain(Plan):
             inner.append(rest)
             merged.append(outer[-1])
         joined = sch.merge(*merged)
-        if self.width and (chain.extent() or 1) % self.width:
-            sch.annotate(joined, PARTITION_HINT, True)
+        if self.width:
+            partition_tails(sch, (joined, chain.extent(), self.width))
         groups = _join_neighbours(sch, chain, inner, 1 if self.rows > 1 else 0)
         if self.far:
             _fetch_ahead(sch, chain, groups, self.far)
@@ -413,8 +413,10 @@ def _join_neighbours(
         if reduces(block):
             summed |= {r.buffer.data for r in block.writes}
     for group in groups:
-        if len(group) > 1:
-            _join(sch, [inner[k][-1] for k in group])
+        # Where they stay loops of their own, the row is in cache all the same.
+        with contextlib.suppress(ScheduleError):
+            if len(group) > 1:
+                sch.merge(*(inner[k][-1] for k in group))
     for k, rv in enumerate(chain.rvs):
         if reduces(chain.blocks[k]) and inner[k]:
             depth = len(inner[k]) - over
@@ -468,14 +470,6 @@ def _row_step(sch: Schedule, rv: Any, buffers: set[Buffer]) -> int | None:
                 steps.add(step.value)
                 break
     return steps.pop() if len(steps) == 1 else None
-
-
-def _join(sch: Schedule, loops: list[Any]) -> None:
-    try:
-        sch.merge(*loops)
-    except ScheduleError:
-        # They stay loops of their own: the row is in cache all the same.
-        return
 
 
 def _same_extents(sch: Schedule, first: list[Any], second: list[Any]) -> bool:

@@ -33,18 +33,10 @@ from typing import Any
 
 from ....base import CpuModel, record
 from ...index_map import IndexMap
-from ...transform import PARTITION_HINT
-from .contraction import in_registers
+from ...transform.rewriter import constant
+from .contraction import in_registers, partition_tails
 from .convolution_shape import Sizes, Tile, block_of, rests_cost, tile_of, tiles_cost
-from .convolution_work import (
-    Work,
-    demand_of,
-    extent_of_dimension,
-    much_weight,
-    share_of,
-    to_tile,
-    wrong_tile_of,
-)
+from .convolution_work import Work, demand_of, much_weight, share_of, to_tile, wrong_tile_of
 from .cost import Cost, predict, rates_of
 from .plan import InTiles, Plan
 from .queries import calls_of, extent_of, loops_inside
@@ -98,7 +90,7 @@ class AlongWidth(InTiles):
         plan = cls(t.rows, t.vectors, t.lanes, t.channels, 1, 1, taps, apart, joined)
         # How many rows of the result to compute from one panel. Weights that no cache of a core
         # keeps are read once more for each block.
-        across = extent_of_dimension(c.data, -1) or sizes.width
+        across = constant(c.data.shape[-1]) or sizes.width
         room = cpu.l1_bytes if c.depthwise else cpu.l2_bytes
         part = 2 if much_weight(sizes, size, cpu) else 4
         most = room / part / (sizes.depth * across * size * c.strides[1])
@@ -279,14 +271,8 @@ class _Convolve(Work):
         self.sum_in_tile(reduce[0], 4)
         self.write_tile(sums, wo, t.lanes)
         self.unroll_taps(reduce, t.taps)
-        for loop, total, size in (
-            (oo, sizes.channels, t.channels),
-            (hi, high, t.rows),
-            (wo, along, t.vectors),
-        ):
-            if total % size:
-                # Full tiles get a loop of their own, in which no condition is left.
-                sch.annotate(loop, PARTITION_HINT, True)
+        rows, vectors = (hi, high, t.rows), (wo, along, t.vectors)
+        partition_tails(sch, (oo, sizes.channels, t.channels), rows, vectors)
         self.join(outer)
 
     def _write_rows_out(self, copy: Any, loop: Any) -> None:
@@ -461,7 +447,7 @@ class AlongPixels(InTiles):
         vector, lane = sch.split(pixel, [None, lanes])
         ft, fv = sch.split(vector, [None, self.vectors])
         oo, oi = sch.split(channel, [None, self.rows])
-        ragged = -(-pixels // lanes) % self.vectors > 0
+        along = -(-pixels // lanes)
         if not self.block:
             if self.parts > 1:
                 part, oo = sch.split(oo, [self.parts, None])
@@ -486,11 +472,8 @@ class AlongPixels(InTiles):
         sch.reverse_compute_at(sums, inner)
         work.sum_in_tile(reduce[0], 3)
         work.write_tile(sums, inner, lanes)
-        if sizes.channels % self.rows:
-            sch.annotate(oo, PARTITION_HINT, True)
-        if ragged:
-            sch.annotate(ft, PARTITION_HINT, True)
-        else:
+        partition_tails(sch, (oo, sizes.channels, self.rows), (ft, along, self.vectors))
+        if along % self.vectors == 0:
             work.join([*outer, block])
 
 

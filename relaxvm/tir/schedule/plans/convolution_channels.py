@@ -32,19 +32,12 @@ from typing import Any
 
 from ....base import CpuModel, record
 from ....ir import Var, is_const
-from ...transform import PARTITION_HINT
+from ...transform.rewriter import constant
 from ..schedule import Schedule
 from .constants import ConstantLayout
-from .contraction import in_registers, strips_cost, tile_shape, variables_of
+from .contraction import in_registers, partition_tails, strips_cost, tile_shape, variables_of
 from .convolution_shape import Sizes, block_of
-from .convolution_work import (
-    Work,
-    demand_of,
-    extent_of_dimension,
-    is_given,
-    to_tile,
-    wrong_tile_of,
-)
+from .convolution_work import Work, demand_of, is_given, to_tile, wrong_tile_of
 from .cost import Cost, predict, rates_of
 from .panels import Ahead, Operand, ahead_of, ask_for_panels, constant_panels, pack_panels
 from .plan import InTiles, Plan
@@ -304,8 +297,8 @@ def kept_panel(view: View) -> int | None:
     if c is None or c.panel is not None or c.group_size is not None:
         return None if c is None else c.panel
     first, *_, last = c.weight_indices
-    one = is_const(first, 0) and last is c.channel and extent_of_dimension(c.weight, 0) == 1
-    return extent_of_dimension(c.weight, -1) if one else None
+    one = is_const(first, 0) and last is c.channel and constant(c.weight.shape[0]) == 1
+    return constant(c.weight.shape[-1]) if one else None
 
 
 def _is_flat(view: View) -> bool:
@@ -389,8 +382,7 @@ class _Channels(Work):
             tile, run = sch.split(pixel, [None, step])
             sch.reorder(first, tile, few, run)
             sch.vectorize(run)
-            if count % step:
-                sch.annotate(tile, PARTITION_HINT, True)
+            partition_tails(sch, (tile, count, step))
         elif count <= _MOST_WRITTEN_OUT:
             sch.unroll(pixel)
 
@@ -458,6 +450,6 @@ class _Channels(Work):
         self.write_tile(sums, po, self.lanes)
         self.unroll_taps(reduce, self.plan.taps)
         ask_for_panels(sch, reduce, Ahead(self.plan.ahead, self.plan.panel))
-        if sizes.known and self.plan.block * sizes.width % self.pixels:
-            sch.annotate(po, PARTITION_HINT, True)
+        if sizes.known:
+            partition_tails(sch, (po, self.plan.block * sizes.width, self.pixels))
         self.join(outer)

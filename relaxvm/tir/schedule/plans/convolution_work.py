@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....base import CpuModel, ScheduleError
-from ....ir import IntImm, Var
+from ....ir import Var
 from ...index_map import IndexMap
 from ...stmt import Block, Buffer, BufferStore
-from ...transform import PARTITION_HINT
 from ..model.facts import BlockKind, facts_of
 from ..model.regions import users_of
-from .contraction import finish_tile, unroll_short
+from .contraction import finish_tile, partition_tails, unroll_short
 from .convolution_shape import Convolution, Sizes, match_convolution
 from .cost import Demand
 from .memory_order import fuse_run
@@ -58,12 +57,6 @@ def share_of(sizes: Sizes, times: int, size: int, cpu: CpuModel) -> int:
     if much_weight(sizes, size, cpu) or sizes.steps < _LEAST_SHARED:
         return 1
     return 1 if times % cpu.cores == 0 else cpu.cores
-
-
-def extent_of_dimension(buffer: Buffer, k: int) -> int | None:
-    """The size of a buffer along a dimension if it is a constant."""
-    size = buffer.shape[k]
-    return size.value if isinstance(size, IntImm) else None
 
 
 def wrong_tile_of(view: View, *sides: tuple[str, int, int]) -> str | None:
@@ -234,7 +227,7 @@ class Work:
         if self.is_short(last):
             sch.vectorize(last)
         if rows and not known:
-            sch.annotate(rows[-1], PARTITION_HINT, True)
+            partition_tails(sch, (rows[-1], None, 1))
         if after is not None and after is not write:
             sch.reverse_compute_at(after, loop)
             fuse_run(sch, after, loops_inside(sch, after, loop))

@@ -95,8 +95,7 @@ def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModu
     if not changed:
         return mod
     new = mod.clone()
-    for gv, fn in changed.items():
-        new[gv] = fn
+    new.update(changed)
     return new
 
 
@@ -153,8 +152,7 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
         return fn
     sums = any(reduces(sch.get(rv)) for rv in blocks)
     sch = scheduled_by(sch, cpu, exact)
-    scheduled = next(iter(sch.mod.functions.values()))
-    assert isinstance(scheduled, PrimFunc)
+    scheduled = sch.state.fn
     if sums and not exact:
         scheduled = scheduled.with_attr(REASSOCIATE, True)
     return scheduled if scheduled is fn else scheduled.with_attr(SCHEDULED, True)

@@ -287,7 +287,7 @@ class LowPrecision(InDots):
 
 
 def _is_known(sch: Schedule, buffer: Buffer) -> bool:
-    fn: Any = next(iter(sch.mod.functions.values()))
+    fn = sch.state.fn
     return any(fn.buffer_map.get(fn.params[int(k)]) is buffer for k in fn.get_attr(KNOWN, ()))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from ....ir import Call, IntImm, PrimExpr, Var, is_const, walk
 from ...stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar, Stmt
+from ...transform.rewriter import constant
 from ..model.facts import facts_of
 from ..schedule import Schedule
 
@@ -34,17 +35,7 @@ def calls_of(block: Block) -> int:
 
 def extent_of(sch: Schedule, loop: Any) -> int | None:
     """The loop's extent if it is a constant."""
-    e = sch.get(loop).extent
-    return e.value if isinstance(e, IntImm) else None
-
-
-def iterations(sch: Schedule, loops: Sequence[Any]) -> float:
-    """How often what is inside the loops runs, symbols taken for typical."""
-    steps = 1.0
-    for loop in loops:
-        extent = extent_of(sch, loop)
-        steps *= TYPICAL_SIZE if extent is None else extent
-    return steps
+    return constant(sch.get(loop).extent)
 
 
 def never_runs(sch: Schedule, rv: Any) -> bool:

@@ -18,9 +18,9 @@ from typing import Any
 
 from ....base import CpuModel, record
 from ...stmt import Block
-from ...transform import PARTITION_HINT
 from ..model.facts import BlockKind
 from ..model.reducer import match_reducer
+from .contraction import partition_tails
 from .cost import Cost, predict
 from .memory_order import Order, is_plain, largest_operand, run_length
 from .plan import Plan
@@ -205,7 +205,7 @@ class Columns(Plan):
             return
         room = self.tile
         tile: list[Any] = []
-        hints: list[Any] = []
+        tails: list[Any] = []
         for v in reversed(tail):
             extent = view.extents[v]
             if extent is not None and extent <= room:
@@ -216,8 +216,7 @@ class Columns(Plan):
                 over, within = sch.split(loops[v], [None, room])
                 loops[v] = over
                 tile.insert(0, within)
-                if extent is None or extent % room:
-                    hints.append(over)
+                tails.append((over, extent, room))
             break
         inside = {id(t) for t in tile}
         outer = [loops[v] for v in spatial if id(loops[v]) not in inside]
@@ -229,8 +228,7 @@ class Columns(Plan):
         else:
             sch.reorder(*outer, *slow, fast, *tile)
         sch.decompose_reduction(view.rv, slow[0] if slow else fast)
-        for loop in hints:
-            sch.annotate(loop, PARTITION_HINT, True)
+        partition_tails(sch, *tails)
 
 
 # -- what is reduced -------------------------------------------------------------------------------

@@ -26,10 +26,10 @@ from ...stmt import (
     decl_buffer,
     seq,
 )
-from ...transform import PARTITION_HINT
 from ..primitives.intrin import register_builtin
 from ..primitives.made import function_over, looped, new_axis
 from ..schedule import Schedule
+from .contraction import partition_tails
 from .cost import Cost, predict
 from .plan import Plan
 from .queries import extent_of, is_copy
@@ -111,9 +111,7 @@ class Transpose(Plan):
         ro, r = sch.split(loops[across], [None, self.rows])
         wo, w = sch.split(loops[along], [None, self.columns])
         sch.reorder(*others, ro, wo, r, w)
-        for loop, extent, size in ((ro, rows, self.rows), (wo, columns, self.columns)):
-            if extent is None or extent % size:
-                sch.annotate(loop, PARTITION_HINT, True)
+        partition_tails(sch, (ro, rows, self.rows), (wo, columns, self.columns))
 
 
 def _is_of_squares(view: View) -> bool:

@@ -47,8 +47,7 @@ def ApplyTuned(mod: IRModule, ctx: PassContext, *, target: Any) -> IRModule:
     if not changed:
         return mod
     new = mod.clone()
-    for gv, fn in changed.items():
-        new[gv] = fn
+    new.update(changed)
     return new
 
 
@@ -75,7 +74,5 @@ def _asked(fn: PrimFunc, target: Any, sources: tuple[Source, ...], name: str) ->
             continue
         if schedule is not None:
             decided("scheduled as it was tuned")
-            (tuned,) = schedule.mod.functions.values()
-            assert isinstance(tuned, PrimFunc)
-            return tuned
+            return schedule.state.fn
     return None

@@ -27,7 +27,6 @@ from .queries import (
     calls_of,
     extent_of,
     is_pointwise,
-    iterations,
     last_moving,
     loops_of,
     reduces,
@@ -153,7 +152,8 @@ class View:
     @cached_property
     def steps(self) -> float:
         """How often the block runs, symbols taken for typical."""
-        return iterations(self.sch, self.loops)
+        extents = (extent_of(self.sch, loop) for loop in self.loops)
+        return math.prod((TYPICAL_SIZE if n is None else n for n in extents), start=1.0)
 
     def sweep(
         self, cpu: CpuModel, inner: float = math.inf, work: float = 0.0, parts: int = 0

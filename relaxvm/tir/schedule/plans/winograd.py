@@ -26,12 +26,12 @@ import numpy as np
 from ....base import CpuModel, ScheduleError, decided, record
 from ....ir import IntImm, Map, PassContext, walk
 from ...stmt import Block, BufferLoad, PrimFunc, SeqStmt, seq
-from ...transform import PARTITION_HINT, with_index_dtype
+from ...transform import with_index_dtype
 from ..model.reducer import match_reducer
 from ..model.regions import users_of
 from ..primitives.fewer_products import ROWS, Filter, match_filter, transformed_weights
 from ..schedule import Schedule
-from .contraction import in_registers, strips_cost, tile_shape
+from .contraction import in_registers, partition_tails, strips_cost, tile_shape
 from .convolution_shape import block_of
 from .convolution_work import Work, from_memory
 from .cost import Cost, Demand, predict, rates_of
@@ -76,9 +76,8 @@ def with_fewer_products(
         except ScheduleError:
             continue
         decided("{} in fewer products, by tiles of {} rows", view.block, plan.tile)
-        changed: Any = next(iter(sch.mod.functions.values()))
         pack = partial(transformed_weights, rows=plan.tile, panel=plan.width)
-        return _given(changed, sch, weights, places[0]), {places[0]: pack}
+        return _given(sch.state.fn, sch, weights, places[0]), {places[0]: pack}
     return fn, {}
 
 
@@ -359,6 +358,5 @@ class _Winograd(Work):
         ask_for_panels(sch, [k, s], Ahead(self.plan.ahead, self.plan.panel))
         self.write_tile(sums, a, lanes)
         self.finish_copy(write, ti, True)
-        if wide % self.plan.rows:
-            sch.annotate(wo, PARTITION_HINT, True)
+        partition_tails(sch, (wo, wide, self.plan.rows))
         self.join([n, tb])
