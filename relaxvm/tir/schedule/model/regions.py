@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ....ir import IntImm, Node, PrimExpr, Range, Var, const, descend, walk
+from ....ir import IntImm, PrimExpr, Range, Var, const, descend, substitute, walk
 from ....ir.walk import transform
 from ...analysis import get_block_access_region
 from ...stmt import (
@@ -131,20 +131,9 @@ def replace_accesses(
     return transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
 
 
-def replace_buffers(root: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
-    """`root` with buffers replaced: accesses, regions, and pointers to their data."""
-    by_id: dict[int, Node] = {id(a): b for a, b in mapping.items()}
-    for a, b in mapping.items():
-        if a.data is not b.data:
-            by_id[id(a.data)] = b.data
-
-    def pre(n: Any) -> Any:
-        new = by_id.get(id(n))
-        if new is not None:
-            return new
-        return None
-
-    return transform(root, lambda n: None, pre=pre)
+def replace_buffer(root: Any, old: Buffer, new: Buffer) -> Any:
+    """`root` with a buffer replaced: accesses, regions, and pointers to its data."""
+    return substitute(root, {old: new, old.data: new.data})
 
 
 def reads_memory(e: PrimExpr, data: Var) -> bool:

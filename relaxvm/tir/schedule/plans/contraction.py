@@ -28,14 +28,14 @@ from typing import Any
 
 from ....base import CpuModel, Rates, record
 from ....ir import Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var
-from ...stmt import Block, BufferLoad, BufferStore
+from ...stmt import Block, BufferLoad
 from ...transform import PARTITION_HINT
 from ..model.reducer import match_reducer
 from ..model.state import addends, free_variables
 from ..schedule import Schedule
 from .cost import COMMON, step_cycles
 from .panels import Ahead, Operand, ahead_of
-from .queries import extent_of, loops_inside, root_of
+from .queries import extent_of, loops_inside
 
 MOST_ROWS = 16
 """Of a tile."""
@@ -335,22 +335,6 @@ def _product(sizes: Sequence[int | None]) -> int | None:
     return None if None in sizes else math.prod(n for n in sizes if n is not None)
 
 
-def epilogue_of(sch: Schedule, rv: Any) -> Any:
-    """The block that alone reads the result of block `rv`, element by element; None if there is
-    none, or if that result is an output.
-    """
-    block: Block = sch.get(rv)
-    root: Block = sch.get(root_of(sch))
-    out = block.writes[0].buffer if block.writes else None
-    consumers = sch.get_consumers(rv)
-    if len(consumers) != 1 or not any(b is out for b in root.alloc_buffers):
-        return None
-    reader: Block = sch.get(consumers[0])
-    if not isinstance(reader.body, BufferStore) or any(not a.is_spatial for a in reader.iter_vars):
-        return None
-    return consumers[0]
-
-
 # -- what tiles share ------------------------------------------------------------------------------
 
 
@@ -377,13 +361,7 @@ def accumulate(
 
     whole  whether the columns of a tile that are written are whole vectors
     """
-    if epilogue is None:
-        write = sch.cache_write(block, 0, "local")
-    else:
-        write = epilogue
-        sch.set_scope(block, 0, "local")
-    sch.reverse_compute_at(write, loop)
-    start = sch.decompose_reduction(block, reduce[0])
+    start, write = sums_in_registers(sch, block, loop, reduce[0], epilogue)
     for each in (start, block, write):
         nest = list(sch.get_loops(each))
         nest = loops_inside(sch, write, loop) if each is write else nest[-len(tile) :]
@@ -391,6 +369,20 @@ def accumulate(
             unroll_short(sch, nest[:-1])
         else:
             finish_tile(sch, nest, lanes)
+
+
+def sums_in_registers(
+    sch: Schedule, block: Any, loop: Any, first: Any, write: Any = None
+) -> tuple[Any, Any]:
+    """Keep the sums of an iteration of `loop` in registers while the loops from `first` on run: the
+    blocks that start them, and that write them, which is `write` if that is one.
+    """
+    if write is None:
+        write = sch.cache_write(block, 0, "local")
+    else:
+        sch.set_scope(block, 0, "local")
+    sch.reverse_compute_at(write, loop)
+    return sch.decompose_reduction(block, first), write
 
 
 def finish_tile(sch: Schedule, loops: Sequence[Any], lanes: int) -> None:

@@ -27,12 +27,11 @@ taps are unrolled, so that neighbouring rows share what they load.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from ....base import CpuModel, record
-from ...index_map import IndexMap
 from ...transform.rewriter import constant
 from .contraction import in_registers, partition_tails
 from .convolution_shape import Sizes, Tile, block_of, rests_cost, tile_of, tiles_cost
@@ -267,9 +266,7 @@ class _Convolve(Work):
             if sizes.known:
                 self._write_rows_out(after or write, oo)
             sums = sch.cache_write(rv, 0, "local")
-        sch.reverse_compute_at(sums, wo)
-        self.sum_in_tile(reduce[0], 4)
-        self.write_tile(sums, wo, t.lanes)
+        self.sum_in_tile(wo, reduce[0], 4, sums)
         self.unroll_taps(reduce, t.taps)
         rows, vectors = (hi, high, t.rows), (wo, along, t.vectors)
         partition_tails(sch, (oo, sizes.channels, t.channels), rows, vectors)
@@ -396,18 +393,7 @@ class AlongPixels(InTiles):
         pixels = sizes.height * sizes.width
         axes = [a.var for a in view.block.iter_vars]
         batch = c.batch(axes)
-        before = work.inputs()
-
-        def flat(axes: Sequence[Any], kept: Sequence[Any]) -> IndexMap:
-            """axes -> (those of them that are kept, pixel)"""
-
-            def index(*indices: Any) -> list[Any]:
-                by_axis = dict(zip(axes, indices))
-                pixel = by_axis[c.height] * sizes.width + by_axis[c.width]
-                return [*(by_axis[v] for v in kept), pixel]
-
-            return work.index_map(index, len(axes))
-
+        before, flat = work.inputs(), work.by_pixel
         reads = [r.buffer for r in sch.get(rv).reads]
         of_data = flat(axes, [*batch, *c.reduce])
         panel = sch.reindex_cache_read(rv, reads.index(c.data), "global", of_data)
@@ -469,9 +455,7 @@ class AlongPixels(InTiles):
         else:
             sch.reverse_compute_at(write, copied)
             sums = sch.cache_write(rv, 0, "local")
-        sch.reverse_compute_at(sums, inner)
-        work.sum_in_tile(reduce[0], 3)
-        work.write_tile(sums, inner, lanes)
+        work.sum_in_tile(inner, reduce[0], 3, sums)
         partition_tails(sch, (oo, sizes.channels, self.rows), (ft, along, self.vectors))
         if along % self.vectors == 0:
             work.join([*outer, block])

@@ -336,23 +336,16 @@ class _Channels(Work):
 
     def _pixel_panels(self) -> tuple[Any, list[Any]]:
         """A copy of such an input, [reduced axes, pixel]: (its block, the blocks in it)."""
-        sch, rv, c, sizes = self.sch, self.rv, self.c, self.sizes
+        sch, rv, c = self.sch, self.rv, self.c
         _, gone = self.input_block(inline=False)
         axes = [a.var for a in sch.get(rv).iter_vars]
         used = [v for v in axes if v in variables_of(c.indices)]
         kept = [v for v in used if v not in (c.height, c.width)]
-
-        def pixels(over: list[Var], *indices: Any) -> list[Any]:
-            by_axis = dict(zip(over, indices))
-            assert c.height is not None
-            return [*(by_axis[v] for v in kept), by_axis[c.height] * sizes.width + by_axis[c.width]]
-
         number = [r.buffer for r in sch.get(rv).reads].index(self.data())
-        of_all, of_used = (self.index_map(partial(pixels, a), len(a)) for a in (axes, used))
-        panel = sch.reindex_cache_read(rv, number, "global", of_all)
+        panel = sch.reindex_cache_read(rv, number, "global", self.by_pixel(axes, kept))
         for each in gone:
             sch.compute_inline(each)
-        sch.transform_block_layout(panel, of_used)
+        sch.transform_block_layout(panel, self.by_pixel(used, kept))
         return panel, gone
 
     def _in_tiles(self, panel: Any) -> None:
@@ -444,10 +437,7 @@ class _Channels(Work):
         if self.plan.squares:
             self.turn_round(write, home, self.plan.squares, self.plan.line)
         self.finish_copy(write, home, sizes.known)
-        sums = sch.cache_write(rv, 0, "local")
-        sch.reverse_compute_at(sums, po)
-        self.sum_in_tile(reduce[0], 3)
-        self.write_tile(sums, po, self.lanes)
+        self.sum_in_tile(po, reduce[0], 3, sch.cache_write(rv, 0, "local"))
         self.unroll_taps(reduce, self.plan.taps)
         ask_for_panels(sch, reduce, Ahead(self.plan.ahead, self.plan.panel))
         if sizes.known:

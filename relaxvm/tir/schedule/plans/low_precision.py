@@ -43,7 +43,7 @@ from .contraction import (
 )
 from .cost import Cost, Demand, predict, rates_of
 from .plan import InTiles, Plan
-from .queries import TYPICAL_SIZE, extent_of, is_pointwise, loops_inside, reduces
+from .queries import TYPICAL_SIZE, extent_of, loops_inside, reduces
 from .view import View
 
 KNOWN = "tir.known_params"
@@ -228,9 +228,7 @@ class LowPrecision(InDots):
         if rows is not None and rows < _LEAST_ROWS and not _is_known(view.sch, other.buffer):
             return None
         shape = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
-        after = view.epilogue
-        epilogue = after is not None and is_pointwise(view.sch, after, out)
-        return cls(*shape, lanes, way.group, *way.dtypes, epilogue)
+        return cls(*shape, lanes, way.group, *way.dtypes, view.pointwise is not None)
 
     def wrong(self, view: View) -> str | None:
         narrow = _narrow(view)
@@ -238,7 +236,7 @@ class LowPrecision(InDots):
             return "it sums no products of rows and columns of narrow numbers"
         if reason := self.wrong_operands(narrow.one, narrow.other):
             return reason
-        if self.epilogue and not is_pointwise(view.sch, view.epilogue, narrow.out):
+        if self.epilogue and view.pointwise is None:
             return "nothing is computed of each sum alone"
         for what, axis, size, step in (
             ("rows", narrow.row, self.rows, 1),

@@ -27,7 +27,7 @@ from ..model.regions import (
     only_plain_accesses,
     point_region,
     refresh_around,
-    replace_buffers,
+    replace_buffer,
 )
 from ..model.spans import new_realize, union
 from ..model.state import State, refuse
@@ -154,7 +154,7 @@ def _rebind(state: State, blocks: Sequence[Block], old: Buffer, new: Buffer) -> 
     """The blocks with one buffer in place of another."""
     for block in blocks:
         now = state.now(block)
-        rebound = replace_buffers(now, {old: new})
+        rebound = replace_buffer(now, old, new)
         if rebound is not now:
             state = state.exchange(now, rebound)
             state = refresh_around(state, rebound)

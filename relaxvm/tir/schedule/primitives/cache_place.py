@@ -9,7 +9,7 @@ from ...stmt import Block
 from ..model.facts import facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, LOOP, list_of, primitive
-from ..model.regions import only_plain_accesses, refresh_around, replace_buffers
+from ..model.regions import only_plain_accesses, refresh_around, replace_buffer
 from ..model.state import State, refuse
 from .cache import cache_read, cache_write, copy_block, new_buffer
 from .made import looped
@@ -78,7 +78,7 @@ def cache_inplace(
     nothing = [None] * buffer.ndim
     read = copy_block(copy.name, buffer, copy, nothing, list(buffer.shape))
     write = copy_block(copy.name, copy, buffer, nothing, list(buffer.shape))
-    replaced = replace_buffers(block, {buffer: copy})
+    replaced = replace_buffer(block, buffer, copy)
     state = insert_before(state, anchor, looped(read))
     state = insert_after(state, anchor, looped(write))
     state = add_allocation(state, scope, copy)

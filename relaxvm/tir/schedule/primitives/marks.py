@@ -15,7 +15,7 @@ from ..model.regions import (
     only_plain_accesses,
     owner_of,
     replace_accesses,
-    replace_buffers,
+    replace_buffer,
 )
 from ..model.state import State, refuse
 
@@ -104,7 +104,7 @@ def swap_buffer(state: State, old: Buffer, new: Buffer, parameters: bool = False
             f"{old.name} is a parameter of the function; only buffers allocated in it can change"
         )
     root = state.root() if owner is None else owner
-    swapped = replace_buffers(root, {old: new})
+    swapped = replace_buffer(root, old, new)
     state = state.exchange(root, swapped)
     return state if owner is not None else with_parameter(state, old, new)
 
@@ -218,7 +218,7 @@ def unsafe_set_dtype(
         return BufferStore(new, cast(narrow, n.value), n.indices)
 
     retyped = replace_accesses(owner, load, store)
-    retyped = replace_buffers(retyped, {old: new})
+    retyped = replace_buffer(retyped, old, new)
     return state.exchange(owner, retyped), None
 
 
