@@ -106,8 +106,12 @@ class Facts(NamedTuple):
         return self.kind in (BlockKind.COMPLETE, BlockKind.REDUCTION)
 
     def read_data(self) -> set[Var]:
-        """The memory read."""
+        """The memory read, without that of what it updates."""
         return {a.buffer.data for a in self.reads}
+
+    def used_data(self) -> set[Var]:
+        """The memory whose values it reads, or may go on from."""
+        return self.read_data() | (self.write_data() if self.may_update else set())
 
     def write_data(self) -> set[Var]:
         """The memory written."""

@@ -109,7 +109,7 @@ def users_of(state: State, data: Var) -> tuple[list[Block], list[Block]]:
         facts = facts_of(state, block)
         if data in facts.write_data():
             writers.append(block)
-        if data in facts.read_data() or (data in facts.write_data() and facts.may_update):
+        if data in facts.used_data():
             readers.append(block)
     return readers, writers
 

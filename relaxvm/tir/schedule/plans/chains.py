@@ -35,7 +35,7 @@ from .low_precision import sums_narrow
 from .memory_order import run_length
 from .nontemporal import flat_index, is_large
 from .plan import Plan
-from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, reduces
+from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, product_of, reduces
 from .view import CALL_CYCLES, View
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
@@ -379,10 +379,10 @@ def _several(chain: _Chain, cpu: CpuModel) -> int:
     count = chain.extent() or 1
     steps = 1
     for block in chain.blocks:
-        sums = [constant(a.range.extent) for a in block.iter_vars if a.is_reduce]
-        if None in sums:
+        sums = product_of(constant(a.range.extent) for a in block.iter_vars if a.is_reduce)
+        if sums is None:
             return 1
-        steps = max(steps, math.prod(n for n in sums if n is not None))
+        steps = max(steps, sums)
     most = min(_MOST_ROWS, _SHORT_ROWS // steps, count // (4 * cpu.cores))
     if steps < _SHORTEST or chain.spans():
         return 1

@@ -30,12 +30,13 @@ from ....base import CpuModel, Rates, record
 from ....ir import Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var
 from ...stmt import Block, BufferLoad
 from ...transform import PARTITION_HINT
+from ...transform.rewriter import constant
 from ..model.reducer import match_reducer
 from ..model.state import addends, free_variables
 from ..schedule import Schedule
 from .cost import COMMON, step_cycles
 from .panels import Ahead, Operand, ahead_of
-from .queries import extent_of, loops_inside
+from .queries import extent_of, loops_inside, product_of
 
 MOST_ROWS = 16
 """Of a tile."""
@@ -240,7 +241,7 @@ class Product:
     @property
     def depth(self) -> int | None:
         """How many products a sum has."""
-        return _product(self.depths)
+        return product_of(self.depths)
 
     @property
     def outer(self) -> list[Any]:
@@ -263,7 +264,7 @@ class Product:
 
     def streamed_bytes(self) -> int | None:
         """The size of the streamed input, as far as one step of the outer loops needs it."""
-        count = _product((self.columns, *self.depths))
+        count = product_of((self.columns, *self.depths))
         return None if count is None else count * self.contraction.streamed.bytes
 
     @property
@@ -278,8 +279,8 @@ class Product:
         """
         operand, row = self.contraction.broadcast, self.contraction.row
         places = [k for k, i in enumerate(operand.indices) if row in variables_of((i,))]
-        sizes = [n.value if isinstance(n, IntImm) else None for n in operand.buffer.shape]
-        apart = _product(sizes[places[-1] + 1 :]) if places else None
+        inside = operand.buffer.shape[places[-1] + 1 :] if places else [None]
+        apart = product_of(map(constant, inside))
         pages = apart is not None and apart * operand.bytes % PAGE == 0
         return max(1, cpu.l1_bytes // PAGE) if pages else MOST_ROWS
 
@@ -329,10 +330,6 @@ class Product:
         c = self.contraction
         asks = c.panel is not None and height >= _ROWS_TO_ASK
         return ahead_of(c.streamed.buffer, cpu) if asks else Ahead()
-
-
-def _product(sizes: Sequence[int | None]) -> int | None:
-    return None if None in sizes else math.prod(n for n in sizes if n is not None)
 
 
 # -- what tiles share ------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....base import CpuModel, ScheduleError
-from ....ir import Call, IntImm, Intrinsic, PrimExpr, Var, const, substitute, walk
+from ....ir import Call, Intrinsic, PrimExpr, Var, const, substitute, walk
 from ...stmt import (
     NONTEMPORAL,
     Block,
@@ -31,7 +31,7 @@ from ...transform.rewriter import constant
 from ..model.facts import BlockKind, facts_of
 from ..model.regions import users_of
 from ..schedule import Schedule
-from .queries import extent_of
+from .queries import extent_of, product_of
 
 # Vectors in one step of the innermost loop, and steps between two looks at the alignment.
 _VECTORS = 4
@@ -73,12 +73,9 @@ def _steps(sch: Schedule, rv: Any, cpu: CpuModel) -> tuple[int, int] | None:
 
 def is_large(sch: Schedule, buffer: Buffer, size_bytes: int) -> bool:
     """Whether a buffer is a parameter of more than `size_bytes`."""
-    size = buffer.dtype.itemsize
-    for extent in buffer.shape:
-        if not isinstance(extent, IntImm):
-            return False
-        size *= extent.value
-    return size > size_bytes and buffer in sch.state.fn.buffers
+    count = product_of(map(constant, buffer.shape))
+    large = count is not None and count * buffer.dtype.itemsize > size_bytes
+    return large and buffer in sch.state.fn.buffers
 
 
 def _is_for_others(sch: Schedule, buffer: Buffer) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,6 +37,12 @@ def calls_of(block: Block) -> int:
 def extent_of(sch: Schedule, loop: Any) -> int | None:
     """The loop's extent if it is a constant."""
     return constant(sch.get(loop).extent)
+
+
+def product_of(sizes: Iterable[int | None]) -> int | None:
+    """The product of sizes, None if one of them is known only when the kernel runs."""
+    known = list(sizes)
+    return None if None in known else math.prod(n for n in known if n is not None)
 
 
 def never_runs(sch: Schedule, rv: Any) -> bool:

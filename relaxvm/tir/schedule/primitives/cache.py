@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....arith import Numbers, number_of
-from ....ir import Add, PointerType, PrimExpr, PrimType, Var, binary, cast
+from ....ir import Add, PointerType, PrimExpr, PrimType, binary, cast
 from ...stmt import (
     Block,
     BlockRealize,
@@ -20,7 +20,7 @@ from ...stmt import (
 from ..model.bindings import loop_uses, runs_everywhere, runs_its_part
 from ..model.boxes import Box, region_while
 from ..model.dependence import loops_between
-from ..model.facts import BlockKind, facts_of
+from ..model.facts import facts_of
 from ..model.places import add_allocation, common_place, insert_after, insert_before, top_child
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.regions import (
@@ -185,7 +185,7 @@ def cache_read(
     scope = state.scope(state.realize(block))
     users = state.child_realizes(scope)
     what = f"cache_read of {buffer.name}"
-    readers = [r for r in users if buffer.data in _reads(state, r)]
+    readers = [r for r in users if buffer.data in facts_of(state, r.block).used_data()]
     writers = [r for r in users if buffer.data in facts_of(state, r.block).write_data()]
     if len(writers) > 1:
         refuse(
@@ -196,11 +196,10 @@ def cache_read(
     if not any(r.block is block for r in readers):
         refuse(f"block {block.name_hint} writes {buffer.name} itself", block)
     rank = {id(r): k for k, r in enumerate(users)}
+    anchor: Stmt | None = None
+    place: Stmt = scope
     if writers:
-        anchor_of = _after_writer(state, scope, writers[0], readers, rank, buffer)
-        place: Stmt = anchor_of[1]
-    else:
-        place = scope
+        anchor, place = _after_writer(state, scope, writers[0], readers, rank, buffer)
     accesses = [
         (r, a)
         for r in readers
@@ -211,26 +210,16 @@ def cache_read(
     name = f"{buffer.name}_{storage_scope}"
     copy = new_buffer(buffer, name, storage_scope)
     nest, new_block = _placed(state, scope, place, name, buffer, copy, box, False)
-    if writers:
-        anchor = anchor_of[0]
-        moved = [r.block for r in readers]
-        if any(anchor in state.around(r) for r in readers):
-            refuse(
-                f"block {writers[0].block.name_hint} and its readers are in one statement", block
-            )
-        state = insert_after(state, anchor, nest)
-    else:
-        moved = [r.block for r in readers]
+    if anchor is None:
         state = insert_before(state, scope.body, nest)
+    else:
+        if any(anchor in state.around(r) for r in readers):
+            name = writers[0].block.name_hint
+            refuse(f"block {name} and its readers are in one statement", block)
+        state = insert_after(state, anchor, nest)
     state = add_allocation(state, scope, copy)
-    state = _rebind(state, moved, buffer, copy)
+    state = _rebind(state, [r.block for r in readers], buffer, copy)
     return state, state.now(new_block)
-
-
-def _reads(state: State, r: BlockRealize) -> set[Var]:
-    facts = facts_of(state, r.block)
-    own = set() if facts.kind in (BlockKind.COMPLETE, BlockKind.REDUCTION) else facts.write_data()
-    return facts.read_data() | own
 
 
 def _after_writer(
@@ -307,7 +296,8 @@ def cache_write(
     why = runs_everywhere(state, block)
     if why and not runs_its_part(state, realize):
         refuse(f"it is not shown which elements block {name} writes: {why}", block)
-    readers = [r for r in users if buffer.data in _reads(state, r) and r is not realize]
+    readers = [r for r in users if buffer.data in facts_of(state, r.block).used_data()]
+    readers = [r for r in readers if r is not realize]
     rank = {id(r): k for k, r in enumerate(users)}
     if readers:
         anchor, place = _after_writer(state, scope, realize, readers, rank, buffer, near=True)

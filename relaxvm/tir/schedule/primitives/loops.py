@@ -246,11 +246,15 @@ def check_nest(state: State, loops: Sequence[For]) -> None:
                 reason = "other statements or loops stand between them"
             refuse(f"{names} do not directly follow each other: {reason}", outer, inner)
     for k, f in enumerate(loops):
-        outside = {g.loop_var for g in loops[:k]}
-        used = (free_variables(f.min) | free_variables(f.extent)) & outside
-        if used:
-            name = next(iter(used)).name
-            refuse(f"the range of loop {f.loop_var.name} depends on loop {name}", f)
+        _check_range(f, loops[:k])
+
+
+def _check_range(f: For, others: Sequence[For]) -> None:
+    """Refuse where how long a loop runs depends on one of the others."""
+    used = (free_variables(f.min) | free_variables(f.extent)) & {g.loop_var for g in others}
+    if used:
+        name = next(iter(used)).name
+        refuse(f"the range of loop {f.loop_var.name} depends on loop {name}", f)
 
 
 @primitive(loops=list_of(LOOP), gives=LOOP)
@@ -321,11 +325,7 @@ def reorder(state: State, *ordered_loops: Var) -> tuple[State, None]:
     if all(a is b for a, b in zip(chain, new)):
         return state, None
     for k, f in enumerate(new):
-        inside = {g.loop_var for g in new[k + 1 :]}
-        used = (free_variables(f.min) | free_variables(f.extent)) & inside
-        if used:
-            name = next(iter(used)).name
-            refuse(f"the range of loop {f.loop_var.name} depends on loop {name}", f)
+        _check_range(f, new[k + 1 :])
     check_reorder(state, chain, new)
     body = chain[-1].body
     for f in reversed(new):
@@ -438,12 +438,10 @@ def loop_partition(
         if n is not None:
             total = mapper.add(total, n)
     extent = number_of(f.extent)
-    if unknown:
-        if not mapper.at_most(total, extent):
-            refuse(f"the parts of loop {loop.name} have {total} iterations, the loop {f.extent}", f)
-        lengths[unknown[0]] = mapper.sub(extent, total)
-    elif not mapper.equal(total, extent):
+    if not (mapper.at_most if unknown else mapper.equal)(total, extent):
         refuse(f"the parts of loop {loop.name} have {total} iterations, the loop {f.extent}", f)
+    if unknown:
+        lengths[unknown[0]] = mapper.sub(extent, total)
     parts: list[Stmt] = []
     new: list[Var] = []
     first: Any = number_of(f.min)

@@ -110,8 +110,7 @@ def _touching(state: State, scope: Block, data: Var) -> list[tuple[BlockRealize,
     out = []
     for r in state.child_realizes(scope):
         facts = facts_of(state, r.block)
-        writes = data in facts.write_data()
-        reads = data in facts.read_data() or (writes and not facts.idempotent)
+        reads, writes = data in facts.used_data(), data in facts.write_data()
         if reads or writes:
             out.append((r, reads, writes))
     return out
