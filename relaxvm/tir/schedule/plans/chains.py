@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError, record
 from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
+from ...flat import flat_index
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
 from ...transform.rewriter import constant
 from ..model.facts import BlockKind
@@ -33,7 +34,7 @@ from .contraction import match_contraction, partition_tails
 from .cost import Cost, Demand, predict
 from .low_precision import sums_narrow
 from .memory_order import run_length
-from .nontemporal import flat_index, is_large
+from .nontemporal import is_large
 from .plan import Plan
 from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, product_of, reduces
 from .view import CALL_CYCLES, View
@@ -462,7 +463,7 @@ def _row_step(sch: Schedule, rv: Any, buffers: set[Buffer]) -> int | None:
     for n in walk(block.body):
         if not isinstance(n, BufferLoad) or n.buffer not in buffers:
             continue
-        place = flat_index(n, values)
+        place = substitute(flat_index(n.buffer, n.indices), values)
         for outer in loops[-2::-1]:
             moved = substitute(place, {outer.loop_var: outer.loop_var + 1})
             step = sch.state.analyzer.simplify(moved - place)

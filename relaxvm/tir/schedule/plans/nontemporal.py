@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ....base import CpuModel, ScheduleError
-from ....ir import Call, Intrinsic, PrimExpr, Var, const, substitute, walk
+from ....ir import Call, Intrinsic, substitute, walk
+from ...flat import flat_index
 from ...stmt import (
     NONTEMPORAL,
     Block,
@@ -84,19 +85,6 @@ def _is_for_others(sch: Schedule, buffer: Buffer) -> bool:
     return not readers and len(writers) == 1 and not buffer.strides
 
 
-def flat_index(access: BufferLoad | BufferStore, values: Mapping[Var, PrimExpr]) -> PrimExpr:
-    """The place of an element in its buffer, row by row, with `values` for variables."""
-    place: PrimExpr | None = None
-    for index, extent in zip(access.indices, access.buffer.shape):
-        position = substitute(index, values)
-        place = (
-            position
-            if place is None
-            else place * extent.astype(position.dtype) + position.astype(place.dtype)
-        )
-    return const(0, "int64") if place is None else place
-
-
 def _runs_along(sch: Schedule, block: Block, loop: For) -> bool:
     """Whether a step of the loop, whose body is the block alone, is one to the next element of all
     that the block touches, or none at all.
@@ -111,7 +99,7 @@ def _runs_along(sch: Schedule, block: Block, loop: For) -> bool:
     for n in walk(block.body):
         if not isinstance(n, (BufferLoad, BufferStore)):
             continue
-        place = analyzer.simplify(flat_index(n, values))
+        place = analyzer.simplify(substitute(flat_index(n.buffer, n.indices), values))
         stride = constant(analyzer.simplify(substitute(place, following) - place))
         if n.buffer.strides or stride not in ((0, 1) if isinstance(n, BufferLoad) else (1,)):
             return False

@@ -27,8 +27,8 @@ from ....arith import Analyzer
 from ....ir import FloatImm, IntImm, Mul, PrimExpr, const, is_const
 from ...analysis import get_block_access_region
 from ...op import if_then_else
-from ...stmt import Block, Buffer, BufferLoad, BufferStore, Stmt, decl_buffer
-from ..model.places import add_allocation, insert_after, insert_before, top_child
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, decl_buffer
+from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.reducer import match_reducer
 from ..model.state import State, refuse
@@ -162,16 +162,10 @@ def fewer_products(
     nests = [looped(b) for b in form.blocks]
     state = state.replace(top, nests[place], [(block, form.products)])
     products = state.now(form.products)
-
-    def anchor(b: Block) -> Stmt:
-        body = state.now(scope).body
-        outer = body if type(body).__name__ == "SeqStmt" else state.now(scope)
-        return top_child(state, state.realize(state.now(b)), outer)
-
     for nest in nests[:place]:
-        state = insert_before(state, anchor(products), nest)
+        state = insert_before(state, nest_of(state, products), nest)
     for nest in reversed(nests[place + 1 :]):
-        state = insert_after(state, anchor(products), nest)
+        state = insert_after(state, nest_of(state, products), nest)
     state = add_allocation(state, scope, *form.buffers)
     told = [b for b in form.blocks if b is not form.rows]
     return state, tuple(state.now(b) for b in told)

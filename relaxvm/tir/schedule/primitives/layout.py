@@ -33,7 +33,7 @@ from ..model.regions import only_plain_accesses, owner_of, users_of, with_region
 from ..model.state import State, free_variables, refuse
 from .checks import check_from_zero, check_runs_everywhere, check_takes
 from .made import axes_over, looped, new_axis
-from .marks import BUFFER, buffer_of, with_parameter, written_buffer
+from .marks import BUFFER, buffer_of, regions_of, with_parameter, written_buffer
 
 
 class _IndexMapKind(Kind):
@@ -73,13 +73,14 @@ class _IndexMapKind(Kind):
 
     def _dtypes(self, host: Host, arguments: Mapping[str, Any], what: str) -> list[DataType]:
         """The dtypes of the indices: of a buffer, or of the axes of a block."""
-        block = host.resolve_block(arguments["block"], what)
         if "buffer" in arguments:
-            _, buffer = buffer_of(
-                host.state_now(), block, BUFFER.resolve(host, arguments["buffer"], what)
-            )
-            return [e.dtype for e in buffer.shape]
-        return [a.var.dtype for a in block.iter_vars]
+            return [e.dtype for e in self._buffer(host, arguments, what).shape]
+        return [a.var.dtype for a in host.resolve_block(arguments["block"], what).iter_vars]
+
+    @staticmethod
+    def _buffer(host: Host, arguments: Mapping[str, Any], what: str) -> Buffer:
+        block = host.resolve_block(arguments["block"], what)
+        return buffer_of(block, BUFFER.resolve(host, arguments["buffer"], what))[1]
 
     def encode(self, names: Names, value: Any) -> Any:
         used = {v for e in value.final_indices for v in free_variables(e)}
@@ -104,10 +105,7 @@ class _PadKind(_IndexMapKind):
     def complete(self, host: Host, value: Any, arguments: Mapping[str, Any], what: str) -> Any:
         dtype = getattr(value, "dtype", None)
         if dtype is not None:
-            block = host.resolve_block(arguments["block"], what)
-            _, buffer = buffer_of(
-                host.state_now(), block, BUFFER.resolve(host, arguments["buffer"], what)
-            )
+            buffer = self._buffer(host, arguments, what)
             if str(dtype) != str(buffer.dtype):
                 raise ScheduleError(
                     f"{what}: {buffer.name} is {buffer.dtype}, the value is a {dtype}"
@@ -202,7 +200,7 @@ def transform_layout(
         B = T.alloc_buffer((8, 8))      →     B = T.alloc_buffer((2, 8, 4))
         B[i, j] = ...                         B[i // 4, j, i % 4] = ...
     """
-    _, old = buffer_of(state, block, buffer)
+    _, old = buffer_of(block, buffer)
     check_takes(index_map, old.ndim, f"{old.name} has {old.ndim} dimensions, the index map", block)
     on = index_map.on(old.shape, state.analyzer)
     if not on.is_injective:
@@ -369,16 +367,13 @@ def annotate_buffer_access(
         Range.from_min_extent(begin, state.analyzer.simplify(end - begin))
         for begin, end in zip(ends[::2], ends[1::2])
     ]
-    declared = block.reads if buf_type == "read" else block.writes
+    declared = regions_of(block, buf_type)
     said = BufferRegion(buffer, tuple(ranges))
     regions = (*declared[:buffer_index], said, *declared[buffer_index + 1 :])
     key = f"explicit_{buf_type}_region"
     positions = {*map(int, block.annotations.get(key, ())), buffer_index}
     remarks = block.annotations.with_({key: tuple(sorted(positions))})
-    if buf_type == "read":
-        annotated = block.replace(annotations=remarks, reads=regions)
-    else:
-        annotated = block.replace(annotations=remarks, writes=regions)
+    annotated = block.replace(annotations=remarks, **{f"{buf_type}s": regions})
     return state.replace(block, annotated), None
 
 
@@ -399,10 +394,9 @@ def unsafe_hide_buffer_access(
     """
     for index in buf_index_array:
         written_buffer(block, index, buf_type)
-    regions = block.reads if buf_type == "read" else block.writes
-    kept = tuple(r for k, r in enumerate(regions) if k not in buf_index_array)
-    hidden = block.replace(reads=kept) if buf_type == "read" else block.replace(writes=kept)
-    return state.replace(block, hidden), None
+    regions = enumerate(regions_of(block, buf_type))
+    kept = tuple(r for k, r in regions if k not in buf_index_array)
+    return state.replace(block, block.replace(**{f"{buf_type}s": kept})), None
 
 
 @primitive(block=BLOCK, index_map=INDEX_MAP)

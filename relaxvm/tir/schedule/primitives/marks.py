@@ -8,7 +8,7 @@ from typing import Any
 
 from ....base import DataType, ScheduleError
 from ....ir import Map, PointerType, PrimExpr, PrimType, Var, cast
-from ...stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc
+from ...stmt import Block, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
 from ..model.plain import checked
 from ..model.primitive import BLOCK, Host, Kind, primitive
 from ..model.regions import (
@@ -20,11 +20,16 @@ from ..model.regions import (
 from ..model.state import State, refuse
 
 
-def written_buffer(block: Block, index: int, what: str = "write") -> Buffer:
-    """The buffer at a position of `reads` or `writes`, by number."""
+def regions_of(block: Block, what: str) -> tuple[BufferRegion, ...]:
+    """What a block says that it reads or writes: the field of that name, with an s."""
     if what not in ("read", "write"):
         refuse(f'wanted "read" or "write", got {what!r}', block)
-    regions = block.reads if what == "read" else block.writes
+    return block.reads if what == "read" else block.writes
+
+
+def written_buffer(block: Block, index: int, what: str = "write") -> Buffer:
+    """The buffer at a position of `reads` or `writes`, by number."""
+    regions = regions_of(block, what)
     if not 0 <= index < len(regions):
         refuse(
             f"block {block.name_hint} has {len(regions)} {what} regions, got the index {index}",
@@ -37,7 +42,7 @@ def find_buffer(block: Block, key: int | str | Buffer, what: str) -> Buffer:
     """A buffer of the block's `reads` or `writes`: by position, by name, or itself."""
     if isinstance(key, int):
         return written_buffer(block, key, what)
-    regions = block.reads if what == "read" else block.writes
+    regions = regions_of(block, what)
     for r in regions:
         if r.buffer is key or r.buffer.name == key:
             return r.buffer
@@ -67,12 +72,12 @@ class _BufferKind(Kind):
 BUFFER: Kind = _BufferKind()
 
 
-def buffer_of(state: State, block: Block, key: Any) -> tuple[str, Buffer]:
+def buffer_of(block: Block, key: Any) -> tuple[str, Buffer]:
     """("read" or "write", the buffer) for a buffer given in one of the ways of TVM."""
     if isinstance(key, list):
         return key[0], find_buffer(block, key[1], key[0])
-    for what, regions in (("write", block.writes), ("read", block.reads)):
-        for r in regions:
+    for what in ("write", "read"):
+        for r in regions_of(block, what):
             if r.buffer.name == key:
                 return what, r.buffer
     refuse(f"block {block.name_hint} has no buffer named {key!r}", block)
@@ -175,7 +180,7 @@ def set_axis_separator(
 
         B = T.alloc_buffer((8, 4))    →    B = T.alloc_buffer((8, 4), axis_separators=[1])
     """
-    _, old = buffer_of(state, block, buffer)
+    _, old = buffer_of(block, buffer)
     outside = [a for a in axis_separators if not 0 < a < old.ndim]
     if outside or list(axis_separators) != sorted(set(axis_separators)):
         refuse(

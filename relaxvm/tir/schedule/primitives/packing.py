@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....arith import Analyzer, stride
@@ -389,16 +389,29 @@ def _packed_broadcast(state: State, plan: _Plan) -> _Made | None:
     guards: list[PrimExpr] = []
     if terms != padded:
         guards.append(LT(by_dim[place].var, const(terms, grouped.dtype)))
-    element = BufferLoad(source, tuple(by_dim[k].var for k in range(source.ndim)))
-    position: dict[Var, PrimExpr] = {
-        v: by_dim[k].var for k, v in enumerate(load.indices) if isinstance(v, Var)
-    }
     buffer = _buffer(plan, 0, "packed", [a.range.extent for a in axes])
-    value = _guarded(plan.stored(0, element, position), guards)
-    indices = tuple(a.var for a in axes)
-    block = Block(tuple(axes), (), (), buffer.name, BufferStore(buffer, value, indices))
-    used = (*(load.indices[k] for k in others), plan.at(grouped))
-    return _Made(with_regions(state, block), buffer, used)
+    places = {k: a.var for k, a in by_dim.items()}
+    block = _packing(state, plan, 0, places, guards, axes, buffer, tuple(a.var for a in axes))
+    return _Made(block, buffer, (*(load.indices[k] for k in others), plan.at(grouped)))
+
+
+def _packing(
+    state: State,
+    plan: _Plan,
+    which: int,
+    places: Mapping[int, PrimExpr],
+    guards: list[PrimExpr],
+    axes: Sequence[IterVar],
+    buffer: Buffer,
+    indices: tuple[PrimExpr, ...],
+) -> Block:
+    """The block that packs the elements of a factor, those at `places` along its dimensions."""
+    load = plan.product[which].load
+    element = BufferLoad(load.buffer, tuple(places[k] for k in range(load.buffer.ndim)))
+    position = {v: places[k] for k, v in enumerate(load.indices) if isinstance(v, Var)}
+    value = _guarded(plan.stored(which, element, position), guards)
+    store = BufferStore(buffer, value, indices)
+    return with_regions(state, Block(tuple(axes), (), (), buffer.name, store))
 
 
 def _packed_streamed(state: State, plan: _Plan) -> _Made:
@@ -433,9 +446,6 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
         guards.append(LT(column, cast(dtype, const(columns, dtype) if in_panels else size)))
     by_dim: dict[int, PrimExpr] = {k: a.var for k, a in zip(others, axes)}
     by_dim[k_place], by_dim[j_place] = term, column
-    element = BufferLoad(source, tuple(by_dim[k] for k in range(source.ndim)))
-    moved = {v: by_dim[k] for k, v in enumerate(load.indices) if isinstance(v, Var)}
-    value = _guarded(plan.stored(1, element, moved), guards)
     all_axes = [*axes, vq, vj, *([vt] if g > 1 else [])]
     last = vj.var * g + vt.var if g > 1 else vj.var
     shape = [*(a.range.extent for a in axes), const(groups, dtype)]
@@ -443,7 +453,7 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
     shape = [state.analyzer.simplify(e) for e in shape]
     buffer = _buffer(plan, 1, "packed", shape)
     indices = (*(a.var for a in axes), vq.var, last)
-    block = Block(tuple(all_axes), (), (), buffer.name, BufferStore(buffer, value, indices))
+    block = _packing(state, plan, 1, by_dim, guards, all_axes, buffer, indices)
     position: list[PrimExpr] = [load.indices[k] for k in others]
     own = plan.at(vector, 1)
     if in_panels:
@@ -452,7 +462,7 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
         own = substitute(load.indices[j_place], {vector: plan.at(vector)})
     q, t = (a.var for a in plan.parts[grouped])
     position += [q, own * g + t] if g > 1 else [q, own]
-    return _Made(with_regions(state, block), buffer, tuple(position))
+    return _Made(block, buffer, tuple(position))
 
 
 def _sums(state: State, plan: _Plan, which: int) -> _Made | None:

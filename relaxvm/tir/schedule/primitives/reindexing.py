@@ -142,7 +142,7 @@ def reindex(
         C[vi] += A[vi + vk] * ...    →    A_reindex[v0, v1] = A[v0 + v1]
                                           C[vi] += A_reindex[vi, vk] * ...
     """
-    what, old = buffer_of(state, block, buffer)
+    what, old = buffer_of(block, buffer)
     write = what == "write"
     _check_alone(state, block, old, write)
     access = _single_access(state, block, old, write)
