@@ -84,11 +84,8 @@ class RowChain(Plan):
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         wide = [self.width // 2, self.width, 2 * self.width] if self.width else [0]
-        for blocks in range(self.blocks, 1, -1):
-            for rows in (1, 2, 4, _MOST_ROWS):
-                for width in wide:
-                    for far in {0, self.far}:
-                        yield RowChain(blocks, rows, width, far)
+        blocks, rows = range(self.blocks, 1, -1), (1, 2, 4, _MOST_ROWS)
+        return self.varied(blocks=blocks, rows=rows, width=wide, far={0, self.far})
 
     def wrong(self, view: View) -> str | None:
         shared = view.found(_shared_rows)

@@ -51,9 +51,7 @@ class Gather(Plan):
         return None if width * item < cpu.line_bytes else cls(width)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for columns in (self.columns // 2, self.columns * 2):
-            if columns:
-                yield Gather(columns)
+        return self.varied(columns=(max(1, self.columns // 2), self.columns * 2))
 
     def wrong(self, view: View) -> str | None:
         gather = view.gather

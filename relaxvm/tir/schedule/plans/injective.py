@@ -163,9 +163,8 @@ class Elementwise(Plan):
         return cls(run if run > 1 else 0, tuple(splits)) if run > 1 or splits else None
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for run in {0, 2, self.run} if self.run else {0}:
-            for splits in {(), self.splits}:
-                yield Elementwise(run, splits)
+        runs = {0, 2, self.run} if self.run else {0}
+        return self.varied(run=runs, splits={(), self.splits})
 
     def wrong(self, view: View) -> str | None:
         loops = view.by_axis

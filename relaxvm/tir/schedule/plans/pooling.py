@@ -80,9 +80,7 @@ class Windows(Plan):
         return replace(plan, share=share and _may_share(pool))
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for vectors in (1, 2, 4, _VECTORS):
-            for share in (False, True):
-                yield Windows(self.lanes, vectors, share)
+        return self.varied(vectors=(1, 2, 4, _VECTORS), share=(False, True))
 
     def wrong(self, view: View) -> str | None:
         pool = view.found(_pool_of)

@@ -88,8 +88,7 @@ class Rows(Plan):
         return plan if plan.wrong(view) is None else cls()
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for part in (0, _PART // 4, _PART, 4 * _PART):
-            yield Rows(part)
+        return self.varied(part=(0, _PART // 4, _PART, 4 * _PART))
 
     def simpler(self) -> Rows | None:
         return Rows() if self.part else None
@@ -166,9 +165,8 @@ class Columns(Plan):
         return plan if plan.wrong(view) is None else replace(plan, steps=0)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for tile in {0, max(1, self.tile // 4), self.tile, self.tile * 4}:
-            for steps in (0, 2, _STEP, 8):
-                yield Columns(tile, steps)
+        tiles = {0, max(1, self.tile // 4), self.tile, self.tile * 4}
+        return self.varied(tile=tiles, steps=(0, 2, _STEP, 8))
 
     def wrong(self, view: View) -> str | None:
         order = view.order

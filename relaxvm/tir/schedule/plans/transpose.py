@@ -65,10 +65,8 @@ class Transpose(Plan):
         return cls(tile, tile, lanes)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for lanes in {0, self.lanes}:
-            for rows in {max(1, self.rows // 2), self.rows, self.rows * 2}:
-                for columns in {max(1, self.columns // 2), self.columns, self.columns * 2}:
-                    yield Transpose(rows, columns, lanes)
+        rows, columns = ({max(1, n // 2), n, n * 2} for n in (self.rows, self.columns))
+        return self.varied(lanes={0, self.lanes}, rows=rows, columns=columns)
 
     def wrong(self, view: View) -> str | None:
         axes = view.transposed
