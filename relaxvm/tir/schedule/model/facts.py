@@ -111,7 +111,7 @@ class Facts(NamedTuple):
 
     def used_data(self) -> set[Var]:
         """The memory whose values it reads, or may go on from."""
-        return self.read_data() | (self.write_data() if self.may_update else set())
+        return self.read_data() if self.idempotent else self.read_data() | self.write_data()
 
     def write_data(self) -> set[Var]:
         """The memory written."""

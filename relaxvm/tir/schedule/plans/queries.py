@@ -8,7 +8,6 @@ from typing import Any
 
 from ....ir import Call, IntImm, PrimExpr, Var, is_const, walk
 from ...stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar, Stmt
-from ...transform.rewriter import constant
 from ..model.facts import facts_of
 from ..schedule import Schedule
 
@@ -36,13 +35,14 @@ def calls_of(block: Block) -> int:
 
 def extent_of(sch: Schedule, loop: Any) -> int | None:
     """The loop's extent if it is a constant."""
-    return constant(sch.get(loop).extent)
+    e = sch.get(loop).extent
+    return e.value if isinstance(e, IntImm) else None
 
 
 def product_of(sizes: Iterable[int | None]) -> int | None:
     """The product of sizes, None if one of them is known only when the kernel runs."""
-    known = list(sizes)
-    return None if None in known else math.prod(n for n in known if n is not None)
+    known: list[Any] = list(sizes)
+    return None if None in known else math.prod(known)
 
 
 def never_runs(sch: Schedule, rv: Any) -> bool:
