@@ -4,7 +4,7 @@ to sizes that divide.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from ....arith import interval_of
@@ -44,7 +44,7 @@ from ...stmt import (
 )
 from ..model.boxes import Access
 from ..model.dependence import loops_between
-from ..model.facts import BlockKind, facts_of
+from ..model.facts import BlockKind, Facts, facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, LOOP, primitive
 from ..model.reducer import match_reducer
@@ -137,48 +137,38 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
         refuse(f"block {name} has {len(block.iter_vars)} axes, got {len(padding)} paddings", block)
     check_runs_everywhere(state, block, f"block {name} cannot be padded")
     whole_nest(state, block)
-    realize = state.realize(block)
-    loops = state.loops_above(realize)
-    extents = _padded_extents(state, block, padding)
-    old_axes = {a.var: a.range.extent for a in block.iter_vars}
-    if all(extents[v] is e for v, e in old_axes.items()):
+    grown = _grown(state, block, padding)
+    if not grown:
         return state, None
-    _check_value(state, block, facts, extents, old_axes)
-    kinds = {a.var: a.iter_type for a in block.iter_vars}
-    scope = state.scope(realize)
+    _check_value(block, facts, grown)
+    scope = state.scope(state.realize(block))
+    summed = {a.var for a in block.iter_vars if not a.is_spatial}
     replaced: dict[Any, Buffer] = {}
     before: list[Stmt] = []
     after: list[Stmt] = []
     for access, is_write in [(a, False) for a in facts.reads] + [(a, True) for a in facts.writes]:
         indices = [low for low, _ in access.box]
         shape = [
-            _reach(state, block, access.buffer, i, size, extents, old_axes)
+            _reach(state, block, access.buffer, i, size, grown)
             for i, size in zip(indices, access.buffer.shape)
         ]
         there = replaced.get(access.buffer)
         if there is not None and all(a is b for a, b in zip(shape, there.shape)):
             continue
-        grown = [v for v in old_axes if extents[v] is not old_axes[v]]
-        matter = grown if is_write else [v for v in grown if kinds[v] != "spatial"]
-        same = all(a is b for a, b in zip(shape, access.buffer.shape))
-        if (
-            there is None
-            and same
-            and not any(v in free_variables(i) for i in indices for v in matter)
-        ):
-            continue
         if there is not None:
             refuse(f"block {name} reads {access.buffer.name} twice, in different ways", block)
+        matter = grown.keys() if is_write else grown.keys() & summed
+        same = all(a is b for a, b in zip(shape, access.buffer.shape))
+        if same and not any(free_variables(i) & matter for i in indices):
+            continue
         only_plain_accesses(state, scope, access.buffer, "pad_einsum")
         pad = new_buffer(access.buffer, f"{access.buffer.name}_pad", access.buffer.scope(), shape)
         replaced[access.buffer] = pad
-        copy_block = (
-            _copy_out(state, block, access, pad)
-            if is_write
-            else _copy_in(state, access, pad, old_axes)
-        )
-        (after if is_write else before).append(copy_block)
-    state = _rebuild(state, block, realize, loops, extents, replaced)
+        if is_write:
+            after.append(_copy_out(state, block, access, pad))
+        else:
+            before.append(_copy_in(state, block, access, pad))
+    state = _rebuild(state, block, grown, replaced)
     anchor = nest_of(state, block)
     for s in before:
         state = insert_before(state, anchor, s)
@@ -188,23 +178,22 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
     return add_allocation(state, scope, *replaced.values()), None
 
 
-def _padded_extents(
-    state: State,
-    block: Block,
-    padding: Sequence[int],
-) -> dict[Var, PrimExpr]:
+def _grown(state: State, block: Block, padding: Sequence[int]) -> dict[Var, PrimExpr]:
+    """{axis: extent} of the axes that are not multiples of their padding."""
     check_own_loops(state, block)
     check_from_zero(block, block.iter_vars)
-    extents: dict[Var, PrimExpr] = {}
+    grown: dict[Var, PrimExpr] = {}
     for a, p in zip(block.iter_vars, padding):
         if p < 1:
             refuse(f"a padding is at least 1, got {p}", block)
         extent = a.range.extent
-        if p == 1 or state.analyzer.can_prove_equal(extent % p, 0):
-            extents[a.var] = extent
-        else:
-            extents[a.var] = state.analyzer.simplify((extent + (p - 1)) // p * p)
-    return extents
+        if p > 1 and not state.analyzer.can_prove_equal(extent % p, 0):
+            grown[a.var] = state.analyzer.simplify((extent + (p - 1)) // p * p)
+    return grown
+
+
+def _extents_of(block: Block) -> dict[Var, PrimExpr]:
+    return {a.var: a.range.extent for a in block.iter_vars}
 
 
 def _reach(
@@ -213,15 +202,15 @@ def _reach(
     buffer: Buffer,
     index: PrimExpr,
     size: PrimExpr,
-    extents: dict[Var, PrimExpr],
-    old: dict[Var, PrimExpr],
+    grown: dict[Var, PrimExpr],
 ) -> PrimExpr:
     """The size of a padded buffer along a dimension that is accessed at `index`."""
-    if not any(extents[v] is not old[v] for v in free_variables(index) if v in extents):
+    if not free_variables(index) & grown.keys():
         return size
+    old = _extents_of(block)
     if isinstance(index, Var) and state.analyzer.can_prove_equal(old[index], size):
-        return extents[index]
-    known = {v: (const(0, e.dtype), e - 1) for v, e in extents.items()}
+        return grown[index]
+    known = {v: (const(0, e.dtype), e - 1) for v, e in {**old, **grown}.items()}
     span = interval_of(index, known, state.analyzer)
     if span is None or not state.analyzer.can_prove(span[0] >= 0):
         refuse(
@@ -236,21 +225,13 @@ def _reach(
 _DIVISIONS = (Div, Mod, FloorDiv, FloorMod)
 
 
-def _check_value(
-    state: State,
-    block: Block,
-    facts: Any,
-    extents: dict[Var, PrimExpr],
-    old: dict[Var, PrimExpr],
-) -> None:
+def _check_value(block: Block, facts: Facts, grown: Collection[Var]) -> None:
     """Refuse unless padding with zeros changes no result."""
     name = block.name_hint
     for n in walk(block.body):
         if isinstance(n, _DIVISIONS) and n.dtype.is_int and not isinstance(n.b, IntImm):
             refuse(f"block {name} divides by {n.b}, which would be 0 in the padding", block)
-    reduced = {
-        a.var for a in block.iter_vars if not a.is_spatial and extents[a.var] is not old[a.var]
-    }
+    reduced = [a.var for a in block.iter_vars if not a.is_spatial and a.var in grown]
     for access in (*facts.reads, *facts.writes):
         is_written = any(access is w for w in facts.writes)
         for low, _ in access.box:
@@ -262,18 +243,14 @@ def _check_value(
                 )
     written = {low for access in facts.writes for low, _ in access.box}
     for a in block.iter_vars:
-        grows = extents[a.var] is not old[a.var]
-        if a.is_spatial and grows and not any(a.var is low for low in written):
+        if a.is_spatial and a.var in grown and not any(a.var is low for low in written):
             refuse(f"axis {a.var.name} of block {name} does not index what it writes", block)
-    padded_reduce = [
-        a.var for a in block.iter_vars if a.is_reduce and extents[a.var] is not old[a.var]
-    ]
-    if not padded_reduce:
+    if not reduced:
         return
     reducer = match_reducer(block)
     if reducer is None or reducer.name != "sum":
         refuse(f"block {name} is not a sum, so that zeros would change its result", block)
-    for v in padded_reduce:
+    for v in reduced:
         if not _vanishes(reducer.updates[0], v):
             refuse(f"the terms of block {name} do not vanish where axis {v.name} is padded", block)
 
@@ -287,9 +264,9 @@ def _vanishes(e: PrimExpr, axis: Var) -> bool:
     return isinstance(e, BufferLoad) and any(i is axis for i in e.indices)
 
 
-def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]) -> Stmt:
+def _copy_in(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
     """What is read, within the old extents of axes that index it by themselves; else 0."""
-    source = access.buffer
+    source, old = access.buffer, _extents_of(block)
     axes = axes_over(pad.shape)
     indices = tuple(a.var for a in axes)
     value: PrimExpr = BufferLoad(source, indices)
@@ -302,8 +279,8 @@ def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]
                 conditions.append(LT(a.var, cast(a.var.dtype, limit)))
     if conditions:
         value = if_then_else(every(*conditions), value, const(0, source.dtype))
-    block = Block(axes, (), (), pad.name, BufferStore(pad, value, indices))
-    return looped(with_regions(state, block))
+    copying = Block(axes, (), (), pad.name, BufferStore(pad, value, indices))
+    return looped(with_regions(state, copying))
 
 
 def _copy_out(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
@@ -321,33 +298,23 @@ def _copy_out(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
 
 
 def _rebuild(
-    state: State,
-    block: Block,
-    realize: BlockRealize,
-    loops: Sequence[For],
-    extents: dict[Var, PrimExpr],
-    replaced: dict[Any, Buffer],
+    state: State, block: Block, grown: dict[Var, PrimExpr], replaced: dict[Any, Buffer]
 ) -> State:
     """The contraction over the padded buffers and extents."""
-    for buffer in replaced:
-        if buffer in {a.buffer for a in facts_of(state, block).writes}:
-            readers, writers = users_of(state, buffer.data)
-            if [w for w in writers if w is not block]:
-                refuse(f"another block writes {buffer.name}", block)
-            del readers
-    values: dict[Any, Any] = dict(replaced)
-    padded = substitute(block.replace(reads=(), writes=()), values)
+    for buffer in {a.buffer for a in facts_of(state, block).writes} & replaced.keys():
+        if any(w is not block for w in users_of(state, buffer.data)[1]):
+            refuse(f"another block writes {buffer.name}", block)
+    padded = substitute(block.replace(reads=(), writes=()), replaced)
     axes = tuple(
-        a.replace(dom=Range.from_min_extent(a.range.min, extents[a.var])) for a in padded.iter_vars
+        a.replace(dom=Range.from_min_extent(a.range.min, grown.get(a.var, a.range.extent)))
+        for a in padded.iter_vars
     )
     padded = with_regions(state, padded.replace(iter_vars=axes))
-    new_extents = {v: extents[a.var] for a, v in zip(block.iter_vars, realize.iter_values)}
-    state = state.replace(
-        realize, BlockRealize(realize.iter_values, const(True), padded), [(block, padded)]
-    )
-    for f in loops:
-        now = state.loop(f.loop_var)
-        wanted = new_extents.get(f.loop_var)
-        if wanted is not None and wanted is not now.extent:
-            state = state.replace(now, now.replace(extent=wanted))
+    realize = state.realize(block)
+    new = BlockRealize(realize.iter_values, const(True), padded)
+    state = state.replace(realize, new, [(block, padded)])
+    loops: Any = dict(zip((a.var for a in block.iter_vars), realize.iter_values))
+    for v, extent in grown.items():
+        loop = state.loop(loops[v])
+        state = state.replace(loop, loop.replace(extent=extent))
     return state
