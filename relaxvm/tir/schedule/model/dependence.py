@@ -250,7 +250,7 @@ def check_final(state: State, writer: BlockRealize, reader: Stmt, later: Stmt) -
             writer = s
     facts = facts_of(state, writer.block)
     loops = state.loops_above(writer)
-    determined = spatial_loops(state, writer, loops[_place(loops, shared[0]) :])
+    determined = spatial_loops(state, writer, loops[loops.index(shared[0]) :])
     for f in shared:
         once = f.loop_var in determined and loop_uses(writer, f.loop_var) == {"spatial"}
         if not (once and writes_afresh(state, writer, facts)):
@@ -260,10 +260,6 @@ def check_final(state: State, writer: BlockRealize, reader: Stmt, later: Stmt) -
                 writer.block,
                 f,
             )
-
-
-def _place(loops: Sequence[For], f: For) -> int:
-    return next(k for k, g in enumerate(loops) if g is f)
 
 
 # -- reorder ---------------------------------------------------------------------------------------

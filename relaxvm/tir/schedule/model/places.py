@@ -48,8 +48,7 @@ def _insert(state: State, anchor: Stmt, new: Stmt, shift: int) -> State:
     parent = state.parent(anchor)
     if isinstance(parent, SeqStmt):
         parts = list(parent.seq)
-        place = next(k for k, c in enumerate(parts) if c is anchor)
-        parts.insert(place + shift, new)
+        parts.insert(parts.index(anchor) + shift, new)
         return state.replace(parent, seq(*parts))
     both = (anchor, new) if shift else (new, anchor)
     return state.replace(anchor, seq(*both))

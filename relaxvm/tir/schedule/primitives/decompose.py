@@ -25,11 +25,10 @@ def _check(state: State, block: Block, target: For) -> tuple[BlockRealize, list[
         refuse(f"block {name} is no reduction that can be decomposed: {why}", block)
     realize = state.realize(block)
     loops = state.loops_above(realize)
-    if not any(f is target for f in loops):
+    if target not in loops:
         refuse(f"loop {target.loop_var.name} is not around block {name}", target, block)
-    inner = loops[next(k for k, f in enumerate(loops) if f is target) :]
-    outer = loops[: len(loops) - len(inner)]
-    for f in outer:
+    inner = loops[loops.index(target) :]
+    for f in loops[: loops.index(target)]:
         if loop_uses(realize, f.loop_var) & {"reduce"}:
             refuse(
                 f"loop {f.loop_var.name}, outside of loop {target.loop_var.name}, moves a reduce "

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ....arith import Analyzer, number_of
+from ....arith import number_of
 from ....base import DataType, ScheduleError
 from ....ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, substitute
 from ....ir.walk import transform
@@ -467,20 +467,12 @@ def _renumbered(state: State, block: Block, on: MapOnShape) -> tuple[Stmt, Block
     back = on.left_inverse().map_indices([a.var for a in axes])
     values = {a.var: cast(a.var.dtype, e) for a, e in zip(block.iter_vars, back)}
     renamed = block.replace(iter_vars=tuple(axes))
-    simpler = _simpler(state.analyzer_of(renamed))
-    new_block = with_regions(state, transform(renamed, simpler, values.get))
-    return looped(new_block), new_block
+    simplify = state.analyzer_of(renamed).simplify
 
-
-def _simpler(analyzer: Analyzer) -> Any:
-    """A rewrite that simplifies indices."""
-
-    def simplified(n: Any) -> Any:
+    def simpler(n: Any) -> Any:
         if not isinstance(n, (BufferLoad, BufferStore)):
             return None
-        indices = tuple(analyzer.simplify(i) for i in n.indices)
-        if all(a is b for a, b in zip(indices, n.indices)):
-            return None
-        return n.replace(indices=indices)
+        return n.replace(indices=tuple(simplify(i) for i in n.indices))
 
-    return simplified
+    new_block = with_regions(state, transform(renamed, simpler, values.get))
+    return looped(new_block), new_block

@@ -65,7 +65,7 @@ def _tidy(state: State, stmt: Stmt, loops: Sequence[For]) -> Stmt:
     """Bindings with // and % written as plain digits of the loops where that is possible."""
 
     def simple(e: PrimExpr) -> PrimExpr:
-        if type(e) is Var or not _has_division(e):
+        if type(e) is Var or not holds(e, (FloorDiv, FloorMod)):
             return e
         mapper = mapper_of(state, loops)
         total = mapper.sum_of(e)
@@ -79,10 +79,6 @@ def _tidy(state: State, stmt: Stmt, loops: Sequence[For]) -> Stmt:
         return None
 
     return rebuilt_outside_blocks(stmt, change)
-
-
-def _has_division(e: PrimExpr) -> bool:
-    return holds(e, (FloorDiv, FloorMod))
 
 
 def guarded(stmt: Stmt, condition: PrimExpr) -> Stmt:

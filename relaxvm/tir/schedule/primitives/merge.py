@@ -36,10 +36,10 @@ def merge(state: State, *loops: Var) -> tuple[State, Var]:
         refuse("merge wants at least two loops", *[state.loop(v) for v in loops])
     parent, chains = _chains(state, loops)
     children = list(parent.seq)
-    spots = sorted(next(k for k, c in enumerate(children) if c is ch[0]) for ch in chains)
+    chains.sort(key=lambda c: children.index(c[0]))
+    spots = [children.index(c[0]) for c in chains]
     if spots != list(range(spots[0], spots[0] + len(spots))):
         refuse("other statements stand between the loops to merge", *[c[0] for c in chains])
-    chains.sort(key=lambda c: next(k for k, s in enumerate(children) if s is c[0]))
     depth = len(chains[0])
     for c in chains[1:]:
         if len(c) != depth:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ....arith import number_of
+from ....arith import Numbers, number_of
 from ....base import ScheduleError
 from ....ir import Var
 from ...stmt import Block, BlockRealize, Buffer, For, ForKind, SeqStmt, Stmt, seq
@@ -100,8 +100,8 @@ def _prepare(state: State, block: Block, loop: Var, what: str) -> _Move:
     check_no_bare_statements(state, scope)
     around = [*state.loops_above(target), target]
     mine = state.loops_above(realize)
-    shared = [f for f in around if any(f is g for g in mine)]
-    entered = [f for f in around if not any(f is g for g in mine)]
+    shared = [f for f in around if f in mine]
+    entered = [f for f in around if f not in mine]
     return _Move(block, realize, target, scope, shared, entered)
 
 
@@ -207,8 +207,9 @@ def _check_updates_alone(
         for a in (*facts.reads, *facts.writes)
         if updates and a.buffer.data is buffer.data
     ]
+    same = Numbers(state.analyzer).same
     for r, box in boxes:
-        if not _same_axes(box, boxes[0][1]):
+        if not all(map(same, box.axes, boxes[0][1].axes)):
             refuse(
                 f"block {updates[0].block.name_hint} goes on updating {buffer.name}, of which "
                 f"block {r.block.name_hint} uses other elements in the same iteration of loop "
@@ -216,13 +217,6 @@ def _check_updates_alone(
                 r.block,
                 updates[0].block,
             )
-
-
-def _same_axes(a: Box, b: Box) -> bool:
-    return all(
-        x is not None and y is not None and x[0] is y[0] and x[1] == y[1]
-        for x, y in zip(a.axes, b.axes)
-    )
 
 
 def _check_started_once(state: State, move: _Move, r: BlockRealize, buffer: Buffer) -> None:

@@ -20,7 +20,6 @@ from ....ir import (
     const,
     is_const,
     substitute,
-    walk,
 )
 from ...op import all as every
 from ...op import if_then_else
@@ -30,7 +29,7 @@ from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.reducer import match_reducer
 from ..model.regions import with_regions
-from ..model.state import State, free_variables, refuse
+from ..model.state import State, free_variables, loads_of, refuse
 from .cache import new_buffer
 from .checks import check_from_zero, check_own_loops, check_runs_everywhere
 from .layout import whole_nest
@@ -272,13 +271,8 @@ def _has_room(f: Factor, to: DataType) -> bool:
         return False
     span = Analyzer(wrap=True).const_int_bound(f.offset)
     fits = to.min_value <= source.min_value + span[0] and source.max_value + span[1] <= to.max_value
-    return fits and all(f.is_alone(v) for v in _axes_in(f.offset))
-
-
-def _axes_in(e: PrimExpr) -> set[Var]:
-    """The variables that index what an expression loads."""
-    loads = [n for n in walk(e) if isinstance(n, BufferLoad)]
-    return {v for n in loads for i in n.indices for v in free_variables(i)}
+    indices = [i for n in loads_of(f.offset) for i in n.indices]
+    return fits and all(f.is_alone(v) for i in indices for v in free_variables(i))
 
 
 def _check_offsets(plan: _Plan) -> None:
