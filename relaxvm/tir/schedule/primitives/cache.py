@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....arith import Numbers, number_of
-from ....ir import Add, PointerType, PrimExpr, PrimType, binary, cast
+from ....ir import Add, PointerType, PrimExpr, PrimType, binary, cast, const, is_const
 from ...stmt import (
     Block,
     BlockRealize,
@@ -31,7 +31,7 @@ from ..model.regions import (
 )
 from ..model.spans import new_realize, union
 from ..model.state import State, refuse
-from .made import new_axis
+from .made import looped, new_axis
 from .marks import check_scope, find_buffer, pointer_var
 
 
@@ -69,20 +69,6 @@ def _region(state: State, users: Sequence[tuple[BlockRealize, Any]], inside: Stm
     return union(state, boxes)
 
 
-def _spans(state: State, buffer: Buffer, box: Box | None) -> list[tuple[PrimExpr, Any] | None]:
-    """Along each dimension (low, extent), or None: all of it."""
-    out: list[Any] = []
-    m = Numbers(state.analyzer)
-    for k, size in enumerate(buffer.shape):
-        span = box.axes[k] if box is not None else None
-        whole = number_of(size)
-        if span is None or m.at_most(whole, span[1]) or not isinstance(span[1], int):
-            out.append(None)
-        else:
-            out.append(span)
-    return out
-
-
 def _placed(
     state: State,
     scope: Block,
@@ -97,40 +83,26 @@ def _placed(
 
     written  whether all of the box, and nothing else, has been written: then it is in bounds
     """
-    spans = _spans(state, source, box)
+    m = Numbers(state.analyzer)
     around = loops_between(state, place, scope)
     around += [place] if isinstance(place, For) else []
-    sizes = list(source.shape)
-    if around:
-        block = copy_block(block_name, source, target, [None] * len(sizes), sizes)
-        wanted = {
-            a.var: (cast(a.var.dtype, s[0]), s[1])
-            for a, s in zip(block.iter_vars, spans)
-            if s is not None
-        }
-        nest, _, _ = new_realize(state, block, wanted, around, True)
-        return nest, block
-    lows: list[Any] = []
-    extents: list[Any] = []
-    m = Numbers(state.analyzer)
-    for size, s in zip(sizes, spans):
-        inside = s is not None and (
-            written
-            or (
-                m.at_most(0, number_of(s[0]))
-                and m.at_most(m.add(number_of(s[0]), s[1]), number_of(size))
-            )
-        )
-        if s is None or not inside:
-            lows.append(None)
-            extents.append(size)
-        else:
-            zero = isinstance(number_of(s[0]), int) and number_of(s[0]) == 0
-            lows.append(None if zero else s[0])
-            extents.append(s[1])
-    block = copy_block(block_name, source, target, lows, extents)
-    nest, _, _ = new_realize(state, block, {}, [], True)
-    return nest, block
+
+    def is_part(span: Any, size: PrimExpr) -> bool:
+        if span is None or not isinstance(span[1], int) or m.at_most(number_of(size), span[1]):
+            return False
+        return bool(around) or written or m.inside(span, (const(0, size.dtype), number_of(size)))
+
+    axes = box.axes if box is not None else [None] * source.ndim
+    spans = [s if is_part(s, size) else None for s, size in zip(axes, source.shape)]
+    if not around:
+        lows = [None if s is None or is_const(s[0], 0) else s[0] for s in spans]
+        extents = [size if s is None else s[1] for s, size in zip(spans, source.shape)]
+        block = copy_block(block_name, source, target, lows, extents)
+        return looped(block), block
+    block = copy_block(block_name, source, target, [None] * source.ndim, source.shape)
+    parts = [(a.var, s) for a, s in zip(block.iter_vars, spans) if s is not None]
+    wanted = {v: (cast(v.dtype, s[0]), s[1]) for v, s in parts}
+    return new_realize(state, block, wanted, around, True)[0], block
 
 
 def _chosen(
