@@ -291,13 +291,9 @@ def _is_known(sch: Schedule, buffer: Buffer) -> bool:
 
 def _grouped(view: View, one: Factor, other: Factor) -> Var | None:
     """The reduce axis to take in groups: the longest that alone indexes both factors."""
-    best, most = None, 0
-    for axis in view.block.iter_vars:
-        extent = view.extents[axis.var]
-        fits = axis.is_reduce and one.is_alone(axis.var) and other.is_alone(axis.var)
-        if fits and extent is not None and extent > most:
-            best, most = axis.var, extent
-    return best
+    reduced = [a.var for a in view.block.iter_vars if a.is_reduce and view.extents[a.var]]
+    alone = [v for v in reduced if one.is_alone(v) and other.is_alone(v)]
+    return max(alone, key=lambda v: view.extents[v] or 0, default=None)
 
 
 def _row(indices: Any, one: Factor, other: Factor) -> Var | None:

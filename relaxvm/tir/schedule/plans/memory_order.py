@@ -15,12 +15,8 @@ from .queries import axis_loops, extent_of
 def largest_operand(block: Block) -> BufferLoad | None:
     """The load with most dimensions of what the block does not write itself."""
     own = {r.buffer.data for r in block.writes}
-    best: BufferLoad | None = None
-    for n in walk(block.body):
-        if isinstance(n, BufferLoad) and n.buffer.data not in own:
-            if best is None or len(n.indices) > len(best.indices):
-                best = n
-    return best
+    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad) and n.buffer.data not in own]
+    return max(loads, key=lambda n: len(n.indices), default=None)
 
 
 def memory_order(load: BufferLoad, block: Block) -> dict[Var, int]:

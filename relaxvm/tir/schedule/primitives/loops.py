@@ -134,10 +134,10 @@ def _factors(state: State, f: For, wanted: Sequence[Any]) -> tuple[list[PrimExpr
         if not isinstance(k, int):
             product = numbers.mul(product, k)
     total = number_of(f.extent)
-    exact = numbers.multiple(total, product) is not None
     if unknown:
         inferred: Any = numbers.multiple(total, product)
-        if inferred is None:
+        exact = inferred is not None
+        if not exact:
             inferred = ceildiv(f.extent, cast(dtype, as_expr(product)))
         extents[unknown[0]] = cast(dtype, as_expr(inferred))
     else:

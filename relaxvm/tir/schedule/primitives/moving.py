@@ -45,23 +45,12 @@ def _insert(
 ) -> State:
     """`nest` put into the loop's body: after the children `after`, before the children `before`."""
     children = list(f.body.seq) if isinstance(f.body, SeqStmt) else [f.body]
-    first = 0
-    last = len(children)
-    for k, c in enumerate(children):
-        if any(c is s for s in after):
-            first = k + 1
-    for k in reversed(range(len(children))):
-        if any(children[k] is s for s in before):
-            last = k
+    first = max((k + 1 for k, c in enumerate(children) if c in after), default=0)
+    last = min((k for k, c in enumerate(children) if c in before), default=len(children))
     if first > last:
         refuse("its producers and consumers leave no place for it there", f)
-    if index == -1:
-        place = last
-    elif index == -2:
-        place = first
-    elif first <= index <= last:
-        place = index
-    else:
+    place = {-1: last, -2: first}.get(index, index)
+    if not first <= place <= last:
         refuse(f"index {index} is not between {first} and {last}, -1 (last) or -2 (first)", f)
     children.insert(place, nest)
     return state.replace(f, f.replace(body=seq(*children)))

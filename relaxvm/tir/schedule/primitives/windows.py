@@ -288,30 +288,18 @@ def _axes_of_places(block: Block, slides: Sequence[_Slide]) -> list[IterVar]:
     stood, or last.
     """
     axes: list[IterVar] = []
-    instead: dict[Var, _Slide | None] = {}
+    places: dict[Var, IterVar] = {}
     for s in slides:
-        for k, v in enumerate(s.axes):
-            if k == 0:
-                instead[v] = s
-            else:
-                instead.setdefault(v, None)
-    done: set[Var] = set()
-
-    def add(s: _Slide) -> None:
-        done.add(s.place)
-        axes.append(IterVar(Range.from_min_extent(const(0, s.place.dtype), s.extent), s.place))
-
+        dom = Range.from_min_extent(const(0, s.place.dtype), s.extent)
+        places[s.place] = IterVar(dom, s.place)
+    first = {s.axes[0]: s.place for s in slides if s.axes}
+    moved = {v for s in slides for v in s.axes}
     for a in block.iter_vars:
-        if not a.is_spatial:
-            continue
-        if a.var not in instead:
+        if a.var in first:
+            axes.append(places.pop(first[a.var]))
+        elif a.is_spatial and a.var not in moved:
             axes.append(a)
-        elif (axis := instead[a.var]) is not None:
-            add(axis)
-    for s in slides:
-        if s.place not in done:
-            add(s)
-    return axes
+    return [*axes, *places.values()]
 
 
 def _first_step(
