@@ -108,16 +108,13 @@ class AlongWidth(InTiles):
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         sizes: Any = view.sizes
-        for channels in range(1, 9):
-            for rows in (1, 2, 3, 4, 6, 8):
-                for vectors in (1, 2, 3, 4):
-                    if (channels + 1) * rows * vectors + 1 > cpu.vector_registers:
-                        break
-                    tile = replace(self, channels=channels, rows=rows, vectors=vectors)
-                    high, _ = tile._padded_sides(sizes)
-                    halves = {block_of(high, rows, high / n) for n in (1, 2, 4, 8)}
-                    for block in sorted({self.block, *halves}):
-                        yield replace(tile, block=block)
+        rows, vectors = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4)
+        tiles: Any = self.varied(channels=range(1, 9), rows=rows, vectors=vectors)
+        for tile in tiles:
+            if (tile.channels + 1) * tile.rows * tile.vectors < cpu.vector_registers:
+                high, _ = tile._padded_sides(sizes)
+                halves = {block_of(high, tile.rows, high / n) for n in (1, 2, 4, 8)}
+                yield from tile.varied(block=sorted({self.block, *halves}))
 
     def wrong(self, view: View) -> str | None:
         c, s = view.convolution, view.sizes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....arith import Numbers, number_of
-from ....ir import Add, PointerType, PrimExpr, PrimType, binary, cast, const, is_const
+from ....ir import Add, PrimExpr, binary, cast, const, is_const
 from ...stmt import (
     Block,
     BlockRealize,
@@ -16,6 +16,7 @@ from ...stmt import (
     For,
     SeqStmt,
     Stmt,
+    decl_buffer,
 )
 from ..model.bindings import loop_uses, runs_everywhere, runs_its_part
 from ..model.boxes import Box, region_while
@@ -32,14 +33,14 @@ from ..model.regions import (
 from ..model.spans import new_realize, union
 from ..model.state import State, refuse
 from .made import looped, new_axis
-from .marks import check_scope, find_buffer, pointer_var
+from .marks import check_scope, find_buffer
 
 
 def new_buffer(like: Buffer, name: str, scope: str, shape: Any = None) -> Buffer:
     """A buffer to allocate, of the dtype (and shape) of another."""
     check_scope(scope)
-    data = pointer_var(name, PointerType(PrimType(like.dtype), scope))
-    return Buffer(data, like.dtype, like.shape if shape is None else shape, (), name=name)
+    shape = like.shape if shape is None else shape
+    return decl_buffer(shape, like.dtype, name, scope=scope)
 
 
 def copy_block(

@@ -83,11 +83,6 @@ def buffer_of(block: Block, key: Any) -> tuple[str, Buffer]:
     refuse(f"block {block.name_hint} has no buffer named {key!r}", block)
 
 
-def pointer_var(name: str, pointer: PointerType) -> Var:
-    """A variable that points to the data of a buffer."""
-    return Var(name, DataType("handle"), pointer)
-
-
 def check_scope(storage_scope: str, *sites: Any) -> None:
     """Refuse what is no name of a storage scope. (What a scope means, the code generator says.)"""
     if not re.fullmatch(r"[A-Za-z]\w*(\.\w+)*", storage_scope):
@@ -137,7 +132,7 @@ def set_scope(
     if buffer.scope() == storage_scope:
         return state, None
     pointer = PointerType(PrimType(buffer.dtype), storage_scope)
-    new = buffer.replace(data=pointer_var(buffer.data.name, pointer))
+    new = buffer.replace(data=Var(buffer.data.name, pointer))
     return swap_buffer(state, buffer, new), None
 
 
@@ -209,7 +204,7 @@ def unsafe_set_dtype(
         refuse(f"{old.name} is a parameter; only buffers allocated in the function can change")
     only_plain_accesses(state, owner, old, "unsafe_set_dtype", outside=True)
     pointer = PointerType(PrimType(DataType(dtype)), old.scope())
-    new = old.replace(data=pointer_var(old.data.name, pointer), dtype=DataType(dtype))
+    new = old.replace(data=Var(old.data.name, pointer), dtype=DataType(dtype))
     plain, narrow = old.dtype, new.dtype
 
     def load(n: BufferLoad) -> PrimExpr | None:

@@ -20,6 +20,7 @@ from ...stmt import (
     LetStmt,
     SeqStmt,
     Stmt,
+    seq,
 )
 from ..model.bindings import loop_uses, moving_domain, predicate_is_domain
 from ..model.boxes import mapper_of
@@ -227,27 +228,24 @@ def _partial_block(
     values = reducer.combine(old, tuple(updates))
     if not is_const(outside, 1):
         values = tuple(if_then_else(outside, v, o) for v, o in zip(values, old))
-    init = SeqStmt(tuple(BufferStore(b, v, i) for (b, i), v in zip(places, reducer.identity)))
+    init = seq(*(BufferStore(b, v, i) for (b, i), v in zip(places, reducer.identity)))
     rf_block = Block(
         tuple(axes),
         (),
         (),
         f"{block.name_hint}_rf",
         simultaneous(places, values),
-        init.seq[0] if len(init.seq) == 1 else init,
+        init,
         annotations=block.annotations,
     )
-    rf_block = _fresh_axes(with_regions(state, rf_block))
+    # Another block goes on with the old axes.
+    fresh = {a.var: Var(a.var.name, a.var.dtype) for a in axes}
+    rf_block = substitute(with_regions(state, rf_block), fresh)
     condition = _beyond(state, realize, around, "spatial", {})
     body: Stmt = BlockRealize(tuple(bound), condition, rf_block)
     for f in reversed(loops):
         body = f.replace(body=body)
     return body, rf_block
-
-
-def _fresh_axes(block: Block) -> Block:
-    """The block over new axis variables: another block goes on with the old ones."""
-    return substitute(block, {a.var: Var(a.var.name, a.var.dtype) for a in block.iter_vars})
 
 
 def _final_block(
