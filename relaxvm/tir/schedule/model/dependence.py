@@ -397,14 +397,10 @@ def _check_parallel(state: State, f: For, how: str) -> None:
                 for a, v in zip(r.block.iter_vars, r.iter_values)
                 if a.iter_type in bad and f.loop_var in free_variables(v)
             )
+            instead = "; use rfactor, or decompose_reduction and an outer loop"
             refuse(
                 f"loop {loop} cannot be {how}: it moves the {next(iter(bad))} axis {axis} of block "
-                f"{name}"
-                + (
-                    "; use rfactor, or decompose_reduction and an outer loop"
-                    if "reduce" in bad
-                    else ""
-                ),
+                f"{name}{instead if 'reduce' in bad else ''}",
                 f,
                 r.block,
             )

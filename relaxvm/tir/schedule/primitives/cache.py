@@ -261,11 +261,7 @@ def cache_write(
         refuse(
             f"block {name} does not write {buffer.name} afresh: {facts.why or facts.kind}", block
         )
-    others = [
-        r
-        for r in users
-        if r is not realize and buffer.data in facts_of(state, r.block).write_data()
-    ]
+    writers = [r for r in users if buffer.data in facts_of(state, r.block).write_data()]
     why = runs_everywhere(state, block)
     if why and not runs_its_part(state, realize):
         refuse(f"it is not shown which elements block {name} writes: {why}", block)
@@ -288,8 +284,8 @@ def cache_write(
     if any(b is None for b in box.axes):
         refuse(f"it is not known which region of {buffer.name} block {name} writes", block)
     _check_inside(state, buffer, box, name, block)
-    for r in others:
-        if not _apart(state, box, r, buffer, place):
+    for r in writers:
+        if r is not realize and not _apart(state, box, r, buffer, place):
             refuse(f"block {r.block.name_hint} also writes {buffer.name}", r.block)
     copy_name = f"{buffer.name}_{storage_scope}"
     copy = new_buffer(buffer, copy_name, storage_scope)

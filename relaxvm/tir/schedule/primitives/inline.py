@@ -406,12 +406,8 @@ def check_moves_up(state: State, block: Block, producer: Block) -> None:
             theirs.read_data() & facts.write_data()
         )
         if hit:
-            refuse(
-                f"block {block.name_hint} cannot move up to block {producer.name_hint}: block "
-                f"{other.name_hint}, between them or in the same loop, uses {next(iter(hit)).name}",
-                block,
-                other,
-            )
+            told = f"block {other.name_hint}, between them or in the same loop"
+            refuse(f"{what}: {told}, uses {next(iter(hit)).name}", block, other)
     mine = facts_of(state, producer)
     if mine.read_data() & facts.write_data():
         refuse(f"block {producer.name_hint} reads what block {block.name_hint} writes", producer)

@@ -173,12 +173,8 @@ def rfactor(state: State, loop: Var, factor_axis: int) -> tuple[State, Block]:
     if not -rank - 1 <= factor_axis <= rank:
         refuse(f"factor_axis is in {-rank - 1}..{rank}, got {factor_axis}", block)
     place = factor_axis if factor_axis >= 0 else factor_axis + rank + 1
-    partial = [
-        new_buffer(
-            b, f"{b.name}_rf", b.scope(), (*b.shape[:place], target.extent, *b.shape[place:])
-        )
-        for b in buffers
-    ]
+    shapes = [_at(b.shape, place, target.extent) for b in buffers]
+    partial = [new_buffer(b, f"{b.name}_rf", b.scope(), s) for b, s in zip(buffers, shapes)]
     first, rf_block = _partial_block(state, realize, loops, target, others, reducer, partial, place)
     second, wb_block = _final_block(state, realize, loops, target, reducer, partial, place)
     top = loops[0]

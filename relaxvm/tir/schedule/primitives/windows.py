@@ -113,21 +113,10 @@ def separate_window(
     slides = [_clipped(state, s, sizes[s.sum], ends) for s in slides]
     low = {s.place: s.place + s.low for s in slides}
     places = _axes_of_places(block, slides)
-    partial = new_buffer(
-        reducer.buffers[0][0],
-        f"{reducer.buffers[0][0].name}_w",
-        reducer.buffers[0][0].scope(),
-        tuple(a.range.extent for a in places),
-    )
-    first_block = _first_step(
-        state,
-        block,
-        reducer,
-        partial,
-        places,
-        moved,
-        substitute(_guard(theirs, first, reducer), low),
-    )
+    (out, _), shape = reducer.buffers[0], tuple(a.range.extent for a in places)
+    partial = new_buffer(out, f"{out.name}_w", out.scope(), shape)
+    once = substitute(_guard(theirs, first, reducer), low)
+    first_block = _first_step(state, block, reducer, partial, places, moved, once)
     back = {s.place: state.analyzer.simplify(s.sum - s.low) for s in slides}
     indices = tuple(substitute(a.var, back) for a in places)
     again = _second_step(state, block, reducer, BufferLoad(partial, indices), ours, taps)
