@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ....arith import Numbers, number_of
-from ....ir import Add, PrimExpr, binary, cast, const, is_const
+from ....arith import Numbers, Span, as_number, number_of
+from ....ir import Add, PrimExpr, binary, cast, const
 from ...stmt import (
     Block,
     BlockRealize,
@@ -44,15 +45,17 @@ def new_buffer(like: Buffer, name: str, scope: str, shape: Any = None) -> Buffer
 
 
 def copy_block(
-    name: str, source: Buffer, target: Buffer, lows: Sequence[Any], extents: Any
+    name: str, source: Buffer, target: Buffer, parts: Iterable[Span | None] = itertools.repeat(None)
 ) -> Block:
-    """``target[low + v] = source[low + v]`` over axes v of the given extents."""
-    sizes = enumerate(zip(extents, source.shape))
-    axes = tuple(new_axis(f"v{k}", extent, size.dtype) for k, (extent, size) in sizes)
-    indices = tuple(
-        a.var if low is None else binary(Add, cast(a.var.dtype, low), a.var)
-        for a, low in zip(axes, lows)
+    """``target[low + v] = source[low + v]`` over the parts (low, extent) of dimensions, or all of
+    those of which none is given.
+    """
+    sizes = [(0, size) if part is None else part for part, size in zip(parts, source.shape)]
+    axes = tuple(
+        new_axis(f"v{k}", extent, source.shape[k].dtype) for k, (_, extent) in enumerate(sizes)
     )
+    lows = (as_number(low, a.var.dtype) for a, (low, _) in zip(axes, sizes))
+    indices = tuple(binary(Add, low, a.var) for a, low in zip(axes, lows))
     read, written = (point_region(b, indices) for b in (source, target))
     store = BufferStore(target, BufferLoad(source, indices), indices)
     return Block(axes, (read,), (written,), name, store)
@@ -96,11 +99,9 @@ def _placed(
     axes = box.axes if box is not None else [None] * source.ndim
     spans = [s if is_part(s, size) else None for s, size in zip(axes, source.shape)]
     if not around:
-        lows = [None if s is None or is_const(s[0], 0) else s[0] for s in spans]
-        extents = [size if s is None else s[1] for s, size in zip(spans, source.shape)]
-        block = copy_block(block_name, source, target, lows, extents)
+        block = copy_block(block_name, source, target, spans)
         return looped(block), block
-    block = copy_block(block_name, source, target, [None] * source.ndim, source.shape)
+    block = copy_block(block_name, source, target)
     parts = [(a.var, s) for a, s in zip(block.iter_vars, spans) if s is not None]
     wanted = {v: (cast(v.dtype, s[0]), s[1]) for v, s in parts}
     return new_realize(state, block, wanted, around, True)[0], block

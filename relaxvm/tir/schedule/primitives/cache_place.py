@@ -75,9 +75,8 @@ def cache_inplace(
         if r is not realize and buffer.data in theirs.read_data() | theirs.write_data():
             refuse(f"block {r.block.name_hint} in the same loops uses {buffer.name}", r.block)
     copy = new_buffer(buffer, f"{buffer.name}_{storage_scope}", storage_scope)
-    nothing = [None] * buffer.ndim
-    read = copy_block(copy.name, buffer, copy, nothing, list(buffer.shape))
-    write = copy_block(copy.name, copy, buffer, nothing, list(buffer.shape))
+    read = copy_block(copy.name, buffer, copy)
+    write = copy_block(copy.name, copy, buffer)
     replaced = replace_buffer(block, buffer, copy)
     state = insert_before(state, anchor, looped(read))
     state = insert_after(state, anchor, looped(write))

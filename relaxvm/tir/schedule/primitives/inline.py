@@ -59,19 +59,15 @@ def solved(
     """
     values = _plainly_solved(axes, indices, targets)
     if values is None:
-        shifted: dict[Any, PrimExpr] = {
-            a.var: a.var + a.range.min for a in axes if number_of(a.range.min) != 0
-        }
+        shifted = {a.var: a.var + a.range.min for a in axes}
         forth = IndexMap([a.var for a in axes], [substitute(i, shifted) for i in indices])
         try:
             back = forth.left_inverse([a.range.extent for a in axes])
         except ScheduleError:
             shown = ", ".join(map(str, indices))
             refuse(f"{what} [{shown}], which is not shown to be another place in each iteration")
-        solved = zip(axes, back.map_indices(targets))
-        plain = {a.var: cast(a.var.dtype, e) for a, e in solved}
-        least = {a.var: a.range.min for a in axes}
-        values = {v: e + least[v] if v in shifted else e for v, e in plain.items()}
+        places = zip(axes, back.map_indices(targets))
+        values = {a.var: cast(a.var.dtype, e) + a.range.min for a, e in places}
     conditions: list[PrimExpr] = []
     for a in axes:
         assert a.dom is not None

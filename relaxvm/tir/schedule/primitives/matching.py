@@ -93,12 +93,11 @@ class Match:
         # without casts around them, since its loops are too short to wrap.
         self.positions: dict[Any, PrimExpr] = {}
         for a, b in zip(mine, theirs):
-            shift = b.min - cast(b.loop_var.dtype, a.min) if number_of(a.min) != 0 else b.min
-            value = cast(b.loop_var.dtype, a.loop_var)
-            self.variables[b.loop_var] = value + shift if number_of(shift) != 0 else value
-            offset = self.simplify(cast(a.loop_var.dtype, b.min) - a.min)
-            position: PrimExpr = a.loop_var
-            self.positions[b.loop_var] = position + offset if number_of(offset) != 0 else position
+            mine_as, theirs_as = a.loop_var.dtype, b.loop_var.dtype
+            shift = b.min - cast(theirs_as, a.min)
+            self.variables[b.loop_var] = cast(theirs_as, a.loop_var) + shift
+            offset = self.simplify(cast(mine_as, b.min) - a.min)
+            self.positions[b.loop_var] = a.loop_var + offset
             self.mine.add(a.loop_var)
 
     # -- in step -----------------------------------------------------------------------------------

@@ -192,8 +192,8 @@ def _joined(
             continue
         axes.append(new_axis(f"v{f.loop_var.name}", f.extent))
         axis = axes[-1].var
-        values.append(f.loop_var if number_of(f.min) == 0 else f.loop_var - f.min)
-        names[f.loop_var] = axis if number_of(f.min) == 0 else axis + f.min
+        values.append(f.loop_var - f.min)
+        names[f.loop_var] = axis + f.min
     inner, pairs = substitute_loops(body, names)
     name = "_".join(["outer", *(b.name_hint for b in blocks), ""])
     joined = with_regions(state, Block(tuple(axes), (), (), name, inner))
