@@ -70,11 +70,9 @@ def with_constant_layouts(
     except ScheduleError:
         return fn, packs
     for rv, position, k, wanted in _wanted_layouts(sch, blocks, fn, constants, cpu):
-        try:
+        with contextlib.suppress(ScheduleError):
             sch.transform_layout(rv, ("read", position), wanted.index_map)
-        except ScheduleError:
-            continue
-        packs[k] = wanted.pack
+            packs[k] = wanted.pack
     return (sch.state.fn if packs else fn), packs
 
 

@@ -201,11 +201,7 @@ class _Square(NamedTuple):
     def buffers(self) -> list[Buffer]:
         sizes = (self.high, self.wide, 1)
         return [
-            decl_buffer(
-                [self.number(sizes[k]) for k in kind],
-                name=name,
-                dtype=str(self.dtype),
-            )
+            decl_buffer([self.number(sizes[k]) for k in kind], self.dtype, name)
             for kind, name in ((self.source, "source"), (self.target, "target"))
         ]
 

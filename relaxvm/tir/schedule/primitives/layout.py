@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ....arith import number_of
+from ....arith import Numbers
 from ....base import DataType, ScheduleError
 from ....ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, substitute
 from ....ir.walk import transform
@@ -281,13 +281,7 @@ def _written_whole(state: State, buffer: Buffer) -> bool:
     if not facts.idempotent or facts.guarded:
         return False
     access = next(a for a in facts.writes if a.buffer.data is buffer.data)
-    box = domain_box(state, writers[0], access)
-    return box.exact and all(
-        axis is not None
-        and number_of(axis[0]) == 0
-        and state.analyzer.can_prove_equal(axis[1], size)
-        for axis, size in zip(box.axes, buffer.shape)
-    )
+    return domain_box(state, writers[0], access).fills(buffer.shape, Numbers(state.analyzer))
 
 
 def _padded(

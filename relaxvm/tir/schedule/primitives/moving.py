@@ -7,6 +7,7 @@ needs (or provides).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -308,11 +309,9 @@ def places_for_compute_at(state: State, block: Block) -> list[Var]:
             break
     places: list[Var] = []
     for v in loops:
-        try:
+        with contextlib.suppress(ScheduleError):
             compute_at(state, block, v)
-        except ScheduleError:
-            continue
-        places.append(v)
+            places.append(v)
     return places
 
 
