@@ -14,18 +14,7 @@ from typing import Any, NoReturn
 
 from ....arith import Analyzer
 from ....base import ScheduleError, submodules
-from ....ir import (
-    Add,
-    IntImm,
-    Node,
-    PrimExpr,
-    Substitution,
-    Var,
-    const,
-    descend,
-    enter_leave,
-    walk,
-)
+from ....ir import Add, IntImm, Node, PrimExpr, Substitution, Var, const, descend, enter_leave, walk
 from ....ir.walk import transform
 from ...copies import fresh_copy
 from ...stmt import (

@@ -279,9 +279,30 @@ class LowPrecision(InDots):
         if after is not None:
             sch.compute_inline(copy)
             copy = after
-        _tile(sch, rv, copy, (narrow.vector, narrow.row, narrow.grouped), self)
+        self._tile(sch, rv, copy, narrow)
         for pack in (streamed, *others):
             finish_copy(sch, pack)
+
+    def _tile(self, sch: Schedule, rv: Any, copy: Any, narrow: _Narrow) -> None:
+        """Sum up tiles of rows x vectors in registers, and write each once."""
+        axes = sch.get(rv).iter_vars
+        loops = dict(zip((a.var.name for a in axes), sch.get_loops(rv)))
+        kinds = {a.var.name: a.iter_type for a in axes}
+        jo, jv, ji = (loops.pop(f"{narrow.vector.name}_{k}") for k in range(3))
+        ko = loops.pop(f"{narrow.grouped.name}_0")
+        inner = [ji, loops.pop(f"{narrow.grouped.name}_1")] if self.group > 1 else [ji]
+        columns = extent_of(sch, sch.get_loops(copy)[-1])
+        line = loops.pop(narrow.row.name)
+        rows = extent_of(sch, line)
+        steps = [*(x for name, x in loops.items() if kinds[name] == "reduce"), ko]
+        outer = [x for name, x in loops.items() if kinds[name] == "spatial"]
+        io, ii = sch.split(line, [None, self.rows])
+        sch.reorder(*outer, jo, io, *steps, ii, jv, *inner)
+        sch.set_scope(rv, 0, "local")
+        sch.reverse_compute_at(copy, io)
+        self.sum_tile(sch, rv, steps, ii, jv, ji)
+        finish_tile(sch, loops_inside(sch, copy, io), self.lanes)
+        partition_tails(sch, (jo, columns, self.width), (io, rows, self.rows))
 
 
 def _is_known(sch: Schedule, buffer: Buffer) -> bool:
@@ -301,36 +322,6 @@ def _row(indices: Any, one: Factor, other: Factor) -> Var | None:
     used, streamed = free_variables(one.load), free_variables(other.load)
     rows = [v for v in indices if isinstance(v, Var) and v in used and v not in streamed]
     return rows[-1] if rows else None
-
-
-def _tile(
-    sch: Schedule,
-    rv: Any,
-    copy: Any,
-    axes: tuple[Var, Var, Var],
-    plan: LowPrecision,
-) -> None:
-    """Sum up tiles of rows x vectors in registers, and write each once."""
-    vector, row, grouped = axes
-    height, vectors, lanes = plan.rows, plan.vectors, plan.lanes
-    block = sch.get(rv)
-    loops = dict(zip((a.var.name for a in block.iter_vars), sch.get_loops(rv)))
-    kinds = {a.var.name: a.iter_type for a in block.iter_vars}
-    jo, jv, ji = (loops.pop(f"{vector.name}_{k}") for k in range(3))
-    ko = loops.pop(f"{grouped.name}_0")
-    inner = [ji, loops.pop(f"{grouped.name}_1")] if plan.group > 1 else [ji]
-    columns = extent_of(sch, sch.get_loops(copy)[-1])
-    line = loops.pop(row.name)
-    rows = extent_of(sch, line)
-    steps = [*(x for name, x in loops.items() if kinds[name] == "reduce"), ko]
-    outer = [x for name, x in loops.items() if kinds[name] == "spatial"]
-    io, ii = sch.split(line, [None, height])
-    sch.reorder(*outer, jo, io, *steps, ii, jv, *inner)
-    sch.set_scope(rv, 0, "local")
-    sch.reverse_compute_at(copy, io)
-    plan.sum_tile(sch, rv, steps, ii, jv, ji)
-    finish_tile(sch, loops_inside(sch, copy, io), lanes)
-    partition_tails(sch, (jo, columns, lanes * vectors), (io, rows, height))
 
 
 def finish_copy(sch: Schedule, pack: Any) -> None:

@@ -25,12 +25,7 @@ from ..model.dependence import loops_between
 from ..model.facts import facts_of
 from ..model.places import add_allocation, common_place, insert_after, insert_before, top_child
 from ..model.primitive import BLOCK, list_of, primitive
-from ..model.regions import (
-    only_plain_accesses,
-    point_region,
-    refresh_around,
-    replace_buffer,
-)
+from ..model.regions import only_plain_accesses, point_region, refresh_around, replace_buffer
 from ..model.spans import new_realize, union
 from ..model.state import State, refuse
 from .made import looped, new_axis
@@ -169,11 +164,10 @@ def cache_read(
     readers = _chosen(state, consumer_blocks, [r for r in readers if r not in writers], buffer.name)
     if not any(r.block is block for r in readers):
         refuse(f"block {block.name_hint} writes {buffer.name} itself", block)
-    rank = {id(r): k for k, r in enumerate(users)}
     anchor: Stmt | None = None
     place: Stmt = scope
     if writers:
-        anchor, place = _after_writer(state, scope, writers[0], readers, rank, buffer)
+        anchor, place = _after_writer(state, scope, writers[0], readers, buffer)
     accesses = [
         (r, a)
         for r in readers
@@ -201,15 +195,15 @@ def _after_writer(
     scope: Block,
     writer: BlockRealize,
     readers: Sequence[BlockRealize],
-    rank: dict[int, int],
     buffer: Buffer,
     near: bool = False,
 ) -> tuple[Stmt, Stmt]:
     """(the statement that holds the writer, what it directly stands in): both within the innermost
     place common to the writer and its readers (near: and one of its readers).
     """
+    order = state.child_realizes(scope)
     for r in readers:
-        if rank[id(r)] < rank[id(writer)]:
+        if order.index(r) < order.index(writer):
             refuse(f"block {r.block.name_hint} reads {buffer.name} before it is written", r.block)
     if near:
         # What is read outside is complete anyway: stay close to the first reader.
@@ -268,9 +262,8 @@ def cache_write(
         refuse(f"it is not shown which elements block {name} writes: {why}", block)
     readers = [r for r in users if buffer.data in facts_of(state, r.block).used_data()]
     readers = [r for r in readers if r is not realize]
-    rank = {id(r): k for k, r in enumerate(users)}
     if readers:
-        anchor, place = _after_writer(state, scope, realize, readers, rank, buffer, near=True)
+        anchor, place = _after_writer(state, scope, realize, readers, buffer, near=True)
     else:
         place = scope.body if scope.body in state.around(realize) else scope
         anchor = top_child(state, realize, place) if place is not realize else realize

@@ -16,14 +16,7 @@ from typing import NamedTuple
 from ....base import DataType
 from ....ir import INT32, Broadcast, PrimExpr, Ramp, cast, const
 from ...op import dot_accumulate, reinterpret
-from ...stmt import (
-    Block,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    PrimFunc,
-    decl_buffer,
-)
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc, decl_buffer
 from .intrin import register_builtin
 from .made import function_over, looped, new_axis
 

@@ -11,12 +11,7 @@ from ....ir import GE, LT, And, IntImm, PrimExpr, Range, Var, cast, const, subst
 from ...index_map import IndexMap
 from ...op import if_then_else
 from ...stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar
-from ..model.bindings import (
-    covers_domain,
-    predicate_is_domain,
-    runs_each_once,
-    stands_under,
-)
+from ..model.bindings import covers_domain, predicate_is_domain, runs_each_once, stands_under
 from ..model.dependence import check_final, loops_left
 from ..model.facts import BlockKind, facts_of
 from ..model.primitive import BLOCK, primitive

@@ -11,12 +11,7 @@ from ....ir import Map, PointerType, PrimExpr, PrimType, Var, cast
 from ...stmt import Block, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
 from ..model.plain import checked
 from ..model.primitive import BLOCK, Host, Kind, primitive
-from ..model.regions import (
-    only_plain_accesses,
-    owner_of,
-    replace_accesses,
-    replace_buffer,
-)
+from ..model.regions import only_plain_accesses, owner_of, replace_accesses, replace_buffer
 from ..model.state import State, refuse
 
 

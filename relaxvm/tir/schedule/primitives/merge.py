@@ -6,12 +6,7 @@ from typing import Any
 
 from ....ir import Var, cast
 from ...stmt import BlockRealize, For, ForKind, SeqStmt, Stmt, seq
-from ..model.dependence import (
-    check_no_bare_statements,
-    check_parallel,
-    check_self_contained,
-    loops_between,
-)
+from ..model.dependence import check_no_bare_statements, check_parallel, check_self_contained
 from ..model.facts import BlockKind, facts_of
 from ..model.primitive import LOOP, list_of, primitive
 from ..model.state import State, refuse, substitute_loops
@@ -106,7 +101,6 @@ def _check(state: State, nest: list[For]) -> None:
         facts = facts_of(state, r.block)
         if facts.kind is BlockKind.OPAQUE:
             refuse(f"nothing is known about block {r.block.name_hint}: {facts.why}", r.block)
-        loops_between(state, r, body)
     check_self_contained(state, realizes, body, nest)
     for f in nest:
         if f.kind is ForKind.PARALLEL or f.kind is ForKind.VECTORIZED:

@@ -7,20 +7,7 @@ from typing import Any, NamedTuple
 
 from ....arith import Analyzer, stride
 from ....base import DataType
-from ....ir import (
-    LT,
-    Add,
-    Cast,
-    IntImm,
-    Mul,
-    PrimExpr,
-    Sub,
-    Var,
-    cast,
-    const,
-    is_const,
-    substitute,
-)
+from ....ir import LT, Add, Cast, IntImm, Mul, PrimExpr, Sub, Var, cast, const, is_const, substitute
 from ...op import all as every
 from ...op import if_then_else
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar

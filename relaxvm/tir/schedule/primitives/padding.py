@@ -15,6 +15,7 @@ from ....ir import (
     Call,
     Cast,
     Div,
+    FloatImm,
     FloorDiv,
     FloorMod,
     IntImm,
@@ -32,16 +33,7 @@ from ....ir import (
 from ...copies import fresh_copy
 from ...op import all as every
 from ...op import if_then_else
-from ...stmt import (
-    Block,
-    BlockRealize,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    For,
-    ForKind,
-    Stmt,
-)
+from ...stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, ForKind, Stmt
 from ..model.boxes import Access
 from ..model.dependence import loops_between
 from ..model.facts import BlockKind, Facts, facts_of
@@ -80,7 +72,7 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
         condition, inside, outside = value.condition, value.true_value, value.false_value
     else:
         refuse(f"block {name} is no padding: its value is no if_then_else", block)
-    if not isinstance(outside, (IntImm, type(const(0.0, "float32")))):
+    if not isinstance(outside, (IntImm, FloatImm)):
         refuse(f"the padding of block {name} is no constant: {outside}", block)
     check_runs_everywhere(state, block, f"block {name} cannot be taken apart")
     written = facts_of(state, block).write_data()

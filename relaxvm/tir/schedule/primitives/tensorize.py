@@ -8,16 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ....arith import IterMapper, IterSumExpr, as_number, conjuncts, number_of
-from ....ir import (
-    Add,
-    IntImm,
-    Mul,
-    PrimExpr,
-    Var,
-    binary,
-    const,
-    walk,
-)
+from ....ir import Add, IntImm, Mul, PrimExpr, Var, binary, const, walk
 from ...copies import fresh_copy
 from ...op import all as every
 from ...stmt import (
