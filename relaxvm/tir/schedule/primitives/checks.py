@@ -7,7 +7,7 @@ from typing import Any
 
 from ....ir import is_const
 from ...index_map import IndexMap
-from ...stmt import Block, IterVar
+from ...stmt import Block, BlockRealize, For, IterVar, Stmt
 from ..model.bindings import runs_everywhere
 from ..model.state import State, refuse
 
@@ -41,3 +41,15 @@ def check_takes(index_map: IndexMap, count: int, what: str, *sites: Any) -> None
     """Refuse an index map that takes another number of indices than `what` says."""
     if len(index_map.initial_indices) != count:
         refuse(f"{what} takes {len(index_map.initial_indices)}", *sites)
+
+
+def block_under(loop: For, what: str) -> tuple[BlockRealize, list[For]]:
+    """The only block under a loop, and the loops from that inwards. Refuses more, with `what`."""
+    loops: list[For] = []
+    inner: Stmt = loop
+    while isinstance(inner, For):
+        loops.append(inner)
+        inner = inner.body
+    if not isinstance(inner, BlockRealize):
+        refuse(f"loop {loop.loop_var.name} holds more than the loops of one block; {what}", loop)
+    return inner, loops

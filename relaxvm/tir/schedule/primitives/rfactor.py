@@ -32,20 +32,13 @@ from ..model.reducer import Reducer, match_reducer
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, loads_of, refuse
 from .cache import new_buffer
+from .checks import block_under
 from .made import new_axis
 
 
 def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:
     """The one block under `target`, and the loops around it that hold nothing else."""
-    inner: Stmt = target
-    while isinstance(inner, For):
-        inner = inner.body
-    if not isinstance(inner, BlockRealize):
-        refuse(
-            f"loop {target.loop_var.name} holds more than one block; rfactor wants the loops of "
-            "one reduction",
-            target,
-        )
+    inner, _ = block_under(target, "rfactor wants those of one reduction")
     loops: list[For] = []
     while isinstance(around := state.parent(loops[-1] if loops else inner), For):
         loops.append(around)

@@ -31,26 +31,11 @@ from ..model.places import common_place, top_child
 from ..model.primitive import BLOCK, BLOCK_OR_LOOP, LOOP_OR_BLOCKS, primitive
 from ..model.regions import refresh_around, with_regions
 from ..model.state import State, free_variables, loads_of, refuse, substitute_loops
+from .checks import block_under
 from .decompose import init_nest
 from .intrin import TensorIntrin
 from .made import new_axis
 from .matching import Match
-
-
-def _single_block(target: For) -> tuple[BlockRealize, list[For]]:
-    """The only block under the loop, and the loops from `target` inwards."""
-    loops: list[For] = []
-    inner: Stmt = target
-    while isinstance(inner, For):
-        loops.append(inner)
-        inner = inner.body
-    if not isinstance(inner, BlockRealize):
-        refuse(
-            f"loop {target.loop_var.name} holds more than the loops of one block; it cannot be "
-            "made a block",
-            target,
-        )
-    return inner, loops
 
 
 def _divide(
@@ -130,7 +115,7 @@ def blockize(
     if isinstance(target, list):
         return _joined(state, target, preserve_unit_iters)
     loop = state.loop(target)
-    realize, inner_loops = _single_block(loop)
+    realize, inner_loops = block_under(loop, "it cannot be made a block")
     outer_block, new, pairs = _blockized(state, realize, inner_loops, preserve_unit_iters)
     state = state.replace(loop, new, pairs)
     state = refresh_around(state, outer_block)
