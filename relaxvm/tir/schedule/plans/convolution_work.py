@@ -100,9 +100,9 @@ class Work:
     def by_pixel(self, axes: Sequence[Any], kept: Sequence[Any]) -> IndexMap:
         """From the axes to (those of them that are kept, the number of the pixel in its image)."""
 
-        def order(at: Mapping[Any, Any]) -> list[Any]:
-            pixel = at[self.c.height] * self.sizes.width + at[self.c.width]
-            return [*(at[v] for v in kept), pixel]
+        def order(by_axis: Mapping[Any, Any]) -> list[Any]:
+            pixel = by_axis[self.c.height] * self.sizes.width + by_axis[self.c.width]
+            return [*(by_axis[v] for v in kept), pixel]
 
         return self.over(axes, order)
 
@@ -192,8 +192,8 @@ class Work:
         axes = [a.var for a in sch.get(rv).iter_vars]
         spatial = [v for v in axes if v not in self.c.reduce]
 
-        def with_sums(at: Mapping[Any, Any]) -> list[Any]:
-            return [*kept(at), *(at[v] for v in reduce)]
+        def with_sums(by_axis: Mapping[Any, Any]) -> list[Any]:
+            return [*kept(by_axis), *(by_axis[v] for v in reduce)]
 
         write = sch.reindex_cache_write(rv, 0, "global", self.over(axes, kept))
         sch.transform_block_layout(rv, self.over(axes, with_sums))

@@ -27,7 +27,7 @@ from ...stmt import (
     seq,
 )
 from ..primitives.intrin import register_builtin
-from ..primitives.made import function_over, looped, new_axis
+from ..primitives.nests import function_over, looped, new_axis
 from ..schedule import Schedule
 from .contraction import partition_tails
 from .cost import Cost, predict

@@ -28,8 +28,8 @@ from ..model.primitive import BLOCK, list_of, primitive
 from ..model.regions import only_plain_accesses, point_region, refresh_around, replace_buffer
 from ..model.spans import new_realize, union
 from ..model.state import State, refuse
-from .made import looped, new_axis
 from .marks import check_scope, find_buffer
+from .nests import looped, new_axis
 
 
 def new_buffer(like: Buffer, name: str, scope: str, shape: Any = None) -> Buffer:

@@ -25,8 +25,8 @@ from ..model.places import add_allocation, insert_before
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, refuse
-from .made import looped, new_axis
 from .marks import check_scope
+from .nests import looped, new_axis
 
 
 @primitive(block=BLOCK, gives=list_of(BLOCK))

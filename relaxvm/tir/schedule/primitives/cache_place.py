@@ -12,9 +12,9 @@ from ..model.primitive import BLOCK, LOOP, list_of, primitive
 from ..model.regions import only_plain_accesses, refresh_around, replace_buffer
 from ..model.state import State, refuse
 from .cache import cache_read, cache_write, copy_block, new_buffer
-from .made import looped
 from .marks import find_buffer
 from .moving import compute_at, reverse_compute_at
+from .nests import looped
 
 
 @primitive(loop=LOOP, block=BLOCK, gives=BLOCK)

@@ -18,7 +18,7 @@ from ....ir import INT32, Broadcast, PrimExpr, Ramp, cast, const
 from ...op import dot_accumulate, reinterpret
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc, decl_buffer
 from .intrin import register_builtin
-from .made import function_over, looped, new_axis
+from .nests import function_over, looped, new_axis
 
 _LANES = (4, 8, 16)
 # (dtype of A, dtype of B, sums in); four bytes of each are in one lane of the sums.

@@ -34,7 +34,7 @@ from ..model.reducer import match_reducer
 from ..model.state import State, refuse
 from .checks import check_runs_everywhere
 from .layout import whole_nest
-from .made import looped, new_axis
+from .nests import looped, new_axis
 
 ROWS = 3
 """Of the filters that can be written so."""

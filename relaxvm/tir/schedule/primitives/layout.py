@@ -32,8 +32,8 @@ from ..model.primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from ..model.regions import only_plain_accesses, owner_of, users_of, with_regions
 from ..model.state import State, free_variables, refuse
 from .checks import check_from_zero, check_runs_everywhere, check_takes
-from .made import axes_over, looped, new_axis
 from .marks import BUFFER, buffer_of, regions_of, with_parameter, written_buffer
+from .nests import axes_over, looped, new_axis
 
 
 class _IndexMapKind(Kind):

@@ -20,7 +20,7 @@ from ..model.state import State, free_variables, loads_of, refuse
 from .cache import new_buffer
 from .checks import check_from_zero, check_own_loops, check_runs_everywhere
 from .layout import whole_nest
-from .made import looped, new_axis
+from .nests import looped, new_axis
 
 
 class Factor(NamedTuple):

@@ -46,7 +46,7 @@ from .cache import new_buffer
 from .checks import check_from_zero, check_own_loops, check_runs_everywhere
 from .inline import single_store
 from .layout import whole_nest
-from .made import axes_over, looped
+from .nests import axes_over, looped
 
 
 @primitive(block=BLOCK, loop=LOOP, gives=BLOCK)

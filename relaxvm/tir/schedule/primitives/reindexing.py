@@ -25,8 +25,8 @@ from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
 from .checks import check_from_zero, check_runs_everywhere, check_takes
 from .layout import INDEX_MAP
-from .made import looped, new_axis
 from .marks import BUFFER, buffer_of, find_buffer
+from .nests import looped, new_axis
 
 
 def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> Access:

@@ -33,7 +33,7 @@ from ..model.regions import with_regions
 from ..model.state import State, free_variables, loads_of, refuse
 from .cache import new_buffer
 from .checks import block_under
-from .made import new_axis
+from .nests import new_axis
 
 
 def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:

@@ -34,8 +34,8 @@ from ..model.state import State, free_variables, loads_of, refuse, substitute_lo
 from .checks import block_under
 from .decompose import init_nest
 from .intrin import TensorIntrin
-from .made import new_axis
 from .matching import Match
+from .nests import new_axis
 
 
 def _divide(

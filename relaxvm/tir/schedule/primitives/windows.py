@@ -38,7 +38,7 @@ from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
 from .checks import check_from_zero, check_runs_everywhere
 from .layout import whole_nest
-from .made import looped
+from .nests import looped
 
 # Relations, and whether they ask if the left side is great enough.
 _LOW = {LT: False, LE: False, GT: True, GE: True}
