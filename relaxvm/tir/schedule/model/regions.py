@@ -128,7 +128,8 @@ def replace_accesses(
             return store(n)
         return None
 
-    return transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
+    asked = frozenset({Buffer, BufferLoad, BufferStore})
+    return transform(root, post, lambda n: n if isinstance(n, Buffer) else None, only=asked)
 
 
 def replace_buffer(root: Any, old: Buffer, new: Buffer) -> Any:

@@ -195,19 +195,16 @@ def tile_cost(
     """What a step of all tiles costs, by element; the last tile may be less high."""
     tiles_per_column = -(-columns // (vectors * lanes)) / columns
     if rows is None:
-        return _step(height, vectors, rates) / height * tiles_per_column
+        step = step_cycles(height * vectors, vectors, height, rates)
+        return step / height * tiles_per_column
     return strips_cost(rows, height, vectors, rates) / rows * tiles_per_column
 
 
 def strips_cost(rows: int, height: int, vectors: int, rates: Rates) -> float:
     """Cycles of a step of all tiles of a column; the last may be less high."""
     full, rest = divmod(rows, height)
-    whole = full * _step(height, vectors, rates)
-    return whole + (_step(rest, vectors, rates) if rest else 0.0)
-
-
-def _step(height: int, vectors: int, rates: Rates) -> float:
-    return step_cycles(height * vectors, vectors, height, rates)
+    whole = full * step_cycles(height * vectors, vectors, height, rates)
+    return whole + (step_cycles(rest * vectors, vectors, rest, rates) if rest else 0.0)
 
 
 # -- what is summed --------------------------------------------------------------------------------

@@ -254,7 +254,8 @@ def moved_accesses(
             return n.replace(alloc_buffers=tuple(new if b is old else b for b in n.alloc_buffers))
         return None
 
-    moved = transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
+    asked = frozenset({Buffer, BufferLoad, BufferStore, BufferRegion, Block})
+    moved = transform(root, post, lambda n: n if isinstance(n, Buffer) else None, only=asked)
     state = state.exchange(root, moved)
     if parameter:
         state = with_parameter(state, old, new)
