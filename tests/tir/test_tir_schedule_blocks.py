@@ -39,6 +39,25 @@ def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
 """
 
 
+def test_what_a_block_goes_on_from_in_place_is_its_producer():
+    sch = Schedule(
+        parse("""
+def main(A: T.Buffer((8,), "float32"), C: T.Buffer((8,), "float32")):
+    for i in range(8):
+        with T.block("C"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = A[vi] * T.float32(2)
+    for i in range(8):
+        with T.block("D"):
+            vi = T.axis.spatial(8, i)
+            C[vi] = C[vi] + T.float32(1)
+""")
+    )
+    c, d = sch.get_block("C"), sch.get_block("D")
+    assert [sch.get(b).name_hint for b in sch.get_producers(d)] == ["C"]
+    assert [sch.get(b).name_hint for b in sch.get_consumers(c)] == ["D"]
+
+
 # -- inlining --------------------------------------------------------------------------------------
 
 

@@ -155,6 +155,23 @@ def test_what_reads_the_only_image_at_zero_is_computed_in_the_tiles():
     assert nests(applied(one)) == nests(applied(dataclasses.replace(one, after="residual")))
 
 
+def test_a_result_that_is_also_read_has_the_tiles_of_one_that_is_not():
+    x, w = te.placeholder((1, 32, 18, 18), name="X"), te.placeholder((8, 32, 3, 3), name="W")
+    c, r, s = (te.reduce_axis((0, n), k) for n, k in ((32, "c"), (3, "r"), (3, "s")))
+    y = te.compute(
+        (1, 8, 16, 16),
+        lambda n, o, h, v: te.sum(x[n, c, h + r, v + s] * w[o, c, r, s], axis=[c, r, s]),
+        name="Y",
+    )
+    z = te.compute(y.shape, lambda *i: tvm.tir.max(y(*i), tvm.tir.const(0.0, "float32")), name="Z")
+
+    def loops(*results):
+        sch = Schedule(schedule_function(te.create_prim_func([x, w, *results]), AVX512))
+        return [str(sch.get(loop).extent) for loop in sch.get_loops("Y_update")]
+
+    assert loops(y, z) == loops(y)
+
+
 def test_calls_after_short_rows_are_computed_over_all_rows():
     case = Case((1, 24, 7, 7), 24, padding=(1, 1), groups=24, after="exp")
     assert nests(applied(case))["out"][-1] == (49, ForKind.VECTORIZED)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ....arith import IterMapper, IterSumExpr, Span, as_number, interval_of, number_of
+from ....arith import IterMapper, IterSumExpr, Numbers, Span, as_number, interval_of, number_of
 from ....ir import IntImm, PrimExpr, Substitution, Var, cast, const
 from ...stmt import BlockRealize, Buffer, For
 from .state import State, free_variables
@@ -37,6 +37,14 @@ class Box(NamedTuple):
 
     axes: tuple[Span | None, ...]
     exact: bool
+
+    def fills(self, shape: Iterable[PrimExpr], numbers: Numbers) -> bool:
+        """Whether it is shown to be all of a buffer of that shape."""
+        sizes = map(number_of, shape)
+        return self.exact and all(
+            axis is not None and number_of(axis[0]) == 0 and numbers.equal(axis[1], size)
+            for axis, size in zip(self.axes, sizes)
+        )
 
 
 def iters_of(loops: Iterable[For]) -> dict[Var, tuple[PrimExpr, PrimExpr]]:

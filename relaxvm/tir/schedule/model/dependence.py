@@ -38,6 +38,12 @@ def loops_between(state: State, stmt: Stmt, outer: Stmt) -> list[For]:
     return [s for s in reversed(inside) if type(s) is For]
 
 
+def _loops_in(state: State, realize: BlockRealize, body: Stmt) -> list[For]:
+    """The loops that one run of `body` has around a block, from the outside in."""
+    inside = loops_between(state, realize, body)
+    return [body, *inside] if isinstance(body, For) else inside
+
+
 def check_no_bare_statements(state: State, root: Stmt) -> None:
     """Refuse where something is done outside of blocks: nothing is known about it."""
     blocks = (BlockRealize, Block)
@@ -148,7 +154,7 @@ def _has_parts(
     parts: dict[int, Any] = {}  # the spans along dimensions in which iterations may differ
     numbers = Numbers(state.analyzer)
     for r, facts in users:
-        around = [*([body] if isinstance(body, For) else []), *loops_between(state, r, body)]
+        around = _loops_in(state, r, body)
         for a in (*facts.reads, *facts.writes):
             if a.buffer.data is not data:
                 continue
@@ -198,18 +204,13 @@ def _check_buffer(
                 first.block,
                 f,
             )
-    inner = loops_between(state, first, body)
-    if isinstance(body, For):
-        inner = [body, *inner]
     access = next(a for a in facts.writes if a.buffer.data is buffer.data)
     if not predicate_is_domain(state, first, state.loops_above(first)):
         refuse(f"block {name} writes {buffer.name} under a condition", first.block)
-    written = region_while(state, first, access, inner)
+    written = region_while(state, first, access, _loops_in(state, first, body))
     whole = domain_box(state, first.block, access)
     for r, other in users[1:]:
-        around = loops_between(state, r, body)
-        if isinstance(body, For):
-            around = [body, *around]
+        around = _loops_in(state, r, body)
         for a in (*other.reads, *other.writes):
             if a.buffer.data is not buffer.data:
                 continue
@@ -249,7 +250,7 @@ def check_final(state: State, writer: BlockRealize, reader: Stmt, later: Stmt) -
             writer = s
     facts = facts_of(state, writer.block)
     loops = state.loops_above(writer)
-    determined = spatial_loops(state, writer, loops[_place(loops, shared[0]) :])
+    determined = spatial_loops(state, writer, loops[loops.index(shared[0]) :])
     for f in shared:
         once = f.loop_var in determined and loop_uses(writer, f.loop_var) == {"spatial"}
         if not (once and writes_afresh(state, writer, facts)):
@@ -259,10 +260,6 @@ def check_final(state: State, writer: BlockRealize, reader: Stmt, later: Stmt) -
                 writer.block,
                 f,
             )
-
-
-def _place(loops: Sequence[For], f: For) -> int:
-    return next(k for k, g in enumerate(loops) if g is f)
 
 
 # -- reorder ---------------------------------------------------------------------------------------
@@ -400,14 +397,10 @@ def _check_parallel(state: State, f: For, how: str) -> None:
                 for a, v in zip(r.block.iter_vars, r.iter_values)
                 if a.iter_type in bad and f.loop_var in free_variables(v)
             )
+            instead = "; use rfactor, or decompose_reduction and an outer loop"
             refuse(
                 f"loop {loop} cannot be {how}: it moves the {next(iter(bad))} axis {axis} of block "
-                f"{name}"
-                + (
-                    "; use rfactor, or decompose_reduction and an outer loop"
-                    if "reduce" in bad
-                    else ""
-                ),
+                f"{name}{instead if 'reduce' in bad else ''}",
                 f,
                 r.block,
             )

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from ....arith import IterMapper, number_of
+from ....arith import IterMapper, Numbers, number_of
 from ....base import TIRError
 from ....ir import (
     Call,
@@ -106,8 +106,12 @@ class Facts(NamedTuple):
         return self.kind in (BlockKind.COMPLETE, BlockKind.REDUCTION)
 
     def read_data(self) -> set[Var]:
-        """The memory read."""
+        """The memory read, without that of what it updates."""
         return {a.buffer.data for a in self.reads}
+
+    def used_data(self) -> set[Var]:
+        """The memory whose values it reads, or may go on from."""
+        return self.read_data() if self.idempotent else self.read_data() | self.write_data()
 
     def write_data(self) -> set[Var]:
         """The memory written."""
@@ -368,18 +372,10 @@ class _Reader:
         if len(views) != 1 or any(s.buffer.data is buffer.data for s, _ in stores):
             return False
         whole = BlockRealize(tuple(a.var for a in self.block.iter_vars), const(True), self.block)
-        mapper = IterMapper({}, self.state.analyzer)
+        numbers = Numbers(self.state.analyzer)
         for s, loops in stores:
             box = region_while(self.state, whole, Access(s.buffer, _point(s.indices)), loops)
-            sizes = (number_of(e) for e in s.buffer.shape)
-            if (
-                s.buffer is views[0]
-                and box.exact
-                and all(
-                    a and number_of(a[0]) == 0 and mapper.equal(a[1], n)
-                    for a, n in zip(box.axes, sizes)
-                )
-            ):
+            if s.buffer is views[0] and box.fills(s.buffer.shape, numbers):
                 return True
         return False
 

@@ -48,14 +48,13 @@ def _insert(state: State, anchor: Stmt, new: Stmt, shift: int) -> State:
     parent = state.parent(anchor)
     if isinstance(parent, SeqStmt):
         parts = list(parent.seq)
-        place = next(k for k, c in enumerate(parts) if c is anchor)
-        parts.insert(place + shift, new)
+        parts.insert(parts.index(anchor) + shift, new)
         return state.replace(parent, seq(*parts))
     both = (anchor, new) if shift else (new, anchor)
     return state.replace(anchor, seq(*both))
 
 
-def add_allocation(state: State, scope: Block, buffer: Buffer) -> State:
-    """`buffer` allocated in `scope`, too."""
+def add_allocation(state: State, scope: Block, *buffers: Buffer) -> State:
+    """The buffers allocated in `scope`, too."""
     now = state.now(scope)
-    return state.replace(now, now.replace(alloc_buffers=(*now.alloc_buffers, buffer)))
+    return state.replace(now, now.replace(alloc_buffers=(*now.alloc_buffers, *buffers)))

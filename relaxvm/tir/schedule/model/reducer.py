@@ -12,7 +12,7 @@ Floating sums and products are taken for associative: a schedule may reorder the
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from ....base import DataType
@@ -91,7 +91,7 @@ def match_reducer(block: Block) -> Reducer | None:
         return _single(stores[0])
     plain = [s.replace(value=_without_lets(s.value, lets)) for s in stores]
     if len(stores) == 2:
-        return _pair(*plain) or _ordered_pair(*plain) or _several(plain)
+        return _pair(*plain) or _several(plain)
     return _several(plain)
 
 
@@ -152,122 +152,62 @@ def _several(stores: list[BufferStore]) -> Reducer | None:
     )
 
 
-def _ordered_pair(first: BufferStore, second: BufferStore) -> Reducer | None:
-    """argmax or argmin that takes the least index of equal values, in whatever order they come:
+def _pair(*stores: BufferStore) -> Reducer | None:
+    """``index, value = Select(old < new, ...)``: argmax or argmin. Of equal values the first
+    counts; or that of the least index, in whatever order they come:
 
     value = Select(old > new, old, new)
     index = Select(old > new or (old == new and old index < new index), old index, new index)
     """
-    for index, value in ((first, second), (second, first)):
-        a, b = index.value, value.value
-        old_index, old_value = (BufferLoad(s.buffer, s.indices) for s in (index, value))
-        if not (isinstance(a, Select) and isinstance(b, Select)):
-            continue
-        beats = b.condition
-        if not isinstance(beats, (GT, LT)) or beats.a is not old_value:
-            continue
-        new_index, new_value = a.false_value, b.false_value
-        tie = And(EQ(old_value, new_value), LT(old_index, new_index))
-        if (
-            a.true_value is not old_index
-            or b.true_value is not old_value
-            or beats.b is not new_value
-            or a.condition is not Or(beats, tie)
-            or any(_reads(e, s.buffer) for e in (new_index, new_value) for s in (first, second))
-        ):
-            continue
-        greater = type(beats) is GT
-        return _lexicographic(index, value, new_index, new_value, greater, index is first)
-    return None
+    if not all(isinstance(s.value, Select) for s in stores):
+        return None
+    return _arg_reducer(stores, 1) or _arg_reducer(stores, 0)
 
 
-def _lexicographic(
-    index: BufferStore,
-    value: BufferStore,
-    new_index: PrimExpr,
-    new_value: PrimExpr,
-    greater: bool,
-    index_first: bool,
-) -> Reducer:
-    def in_order(i: Any, v: Any) -> tuple[Any, Any]:
-        return (i, v) if index_first else (v, i)
+def _arg_reducer(stores: Sequence[BufferStore], key: int) -> Reducer | None:
+    """The reduction whose values, not their indices, the store number `key` keeps."""
+    selects: list[Any] = [s.value for s in stores]
+    olds = [BufferLoad(s.buffer, s.indices) for s in stores]
+    compare, keep = selects[key].condition, selects[key].true_value is olds[key]
+    if not isinstance(compare, (LT, LE, GT, GE)):
+        return None
+    kind, old_left = type(compare), compare.a is olds[key]
+
+    def compared(old: PrimExpr, new: PrimExpr) -> PrimExpr:
+        return kind(old, new) if old_left else kind(new, old)
+
+    sides = [(s.true_value, s.false_value)[:: 1 if keep else -1] for s in selects]
+    updates = tuple(new for _, new in sides)
+    if (
+        any(kept is not old for (kept, _), old in zip(sides, olds))
+        or any(_reads(e, s.buffer) for e in updates for s in stores)
+        or compare is not compared(olds[key], updates[key])
+    ):
+        return None
+    index = 1 - key
+    ties = selects[index].condition is not compare
+
+    def conditions(old: Sequence[PrimExpr], new: Sequence[PrimExpr]) -> list[PrimExpr]:
+        wins = compared(old[key], new[key])
+        both: list[PrimExpr] = [wins, wins]
+        if ties:
+            both[index] = Or(wins, And(EQ(old[key], new[key]), LT(old[index], new[index])))
+        return both
+
+    strict = keep and old_left and kind in (LT, GT)
+    if ties and not (strict and selects[index].condition is conditions(olds, updates)[index]):
+        return None
 
     def combine(old: tuple[PrimExpr, ...], new: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-        (i, v), (j, w) = in_order(*old), in_order(*new)
-        beats = GT(v, w) if greater else LT(v, w)
-        keeps = Or(beats, And(EQ(v, w), LT(i, j)))
-        return in_order(Select(keeps, i, j), Select(beats, v, w))
+        triples = zip(conditions(old, new), old, new)
+        return tuple(Select(c, o, n) if keep else Select(c, n, o) for c, o, n in triples)
 
-    dtype = value.buffer.dtype
-    worst = _lowest(dtype) if greater else _highest(dtype)
-    return Reducer(
-        "argmax" if greater else "argmin",
-        combine,
-        in_order(max_value(index.buffer.dtype), worst),
-        in_order((index.buffer, index.indices), (value.buffer, value.indices)),
-        in_order(new_index, new_value),
-        True,
-    )
-
-
-def _pair(first: BufferStore, second: BufferStore) -> Reducer | None:
-    """``index, value = Select(old < new, ...)``: argmax or argmin."""
-    a, b = first.value, second.value
-    if not (isinstance(a, Select) and isinstance(b, Select)):
-        return None
-    for value_store, picked in ((second, b), (first, a)):
-        compare = picked.condition
-        own = BufferLoad(value_store.buffer, value_store.indices)
-        if not isinstance(compare, (LT, LE, GT, GE)):
-            continue
-        if compare.a is not own and compare.b is not own:
-            continue
-        reducer = _arg_reducer(first, second, a, b, value_store, compare)
-        if reducer is not None:
-            return reducer
-    return None
-
-
-def _arg_reducer(
-    first: BufferStore, second: BufferStore, a: Select, b: Select, keyed: BufferStore, compare: Any
-) -> Reducer | None:
-    stores, selects = (first, second), (a, b)
-    key = 0 if keyed is first else 1
-    own = BufferLoad(keyed.buffer, keyed.indices)
-    new_key = compare.b if compare.a is own else compare.a
-    updates: list[PrimExpr] = []
-    keeps_old: list[bool] = []
-    for store, select in zip(stores, selects):
-        if select.condition is not a.condition:
-            return None
-        old = BufferLoad(store.buffer, store.indices)
-        if select.true_value is old:
-            keeps_old.append(True)
-            updates.append(select.false_value)
-        elif select.false_value is old:
-            keeps_old.append(False)
-            updates.append(select.true_value)
-        else:
-            return None
-        if _reads(updates[-1], first.buffer) or _reads(updates[-1], second.buffer):
-            return None
-    if len(set(keeps_old)) != 1 or updates[key] is not new_key:
-        return None
-    kind, old_left, keep = type(compare), compare.a is own, keeps_old[0]
     # Which of the two keys wins: "old > new keeps old" and "old < new takes new" look for the
     # greatest.
     greater = (kind in (GT, GE)) == (old_left == keep)
     dtypes = [s.buffer.dtype for s in stores]
-
-    def combine(old: tuple[PrimExpr, ...], new: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
-        condition = kind(old[key], new[key]) if old_left else kind(new[key], old[key])
-        return tuple(
-            Select(condition, o, n) if keep else Select(condition, n, o) for o, n in zip(old, new)
-        )
-
-    worst = _lowest(dtypes[key]) if greater else _highest(dtypes[key])
-    identity = [const(0, d) for d in dtypes]
-    identity[key] = worst
+    identity = [max_value(d) if ties else const(0, d) for d in dtypes]
+    identity[key] = _lowest(dtypes[key]) if greater else _highest(dtypes[key])
     places = tuple((s.buffer, s.indices) for s in stores)
     name = "argmax" if greater else "argmin"
-    return Reducer(name, combine, tuple(identity), places, tuple(updates), False)
+    return Reducer(name, combine, tuple(identity), places, updates, ties)

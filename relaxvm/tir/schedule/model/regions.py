@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
-from ....ir import IntImm, Node, PrimExpr, Range, Var, const, descend, walk
+from ....ir import IntImm, PrimExpr, Range, Var, const, descend, substitute, walk
 from ....ir.walk import transform
 from ...analysis import get_block_access_region
 from ...stmt import (
@@ -109,7 +109,7 @@ def users_of(state: State, data: Var) -> tuple[list[Block], list[Block]]:
         facts = facts_of(state, block)
         if data in facts.write_data():
             writers.append(block)
-        if data in facts.read_data() or (data in facts.write_data() and facts.may_update):
+        if data in facts.used_data():
             readers.append(block)
     return readers, writers
 
@@ -128,23 +128,13 @@ def replace_accesses(
             return store(n)
         return None
 
-    return transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
+    asked = frozenset({Buffer, BufferLoad, BufferStore})
+    return transform(root, post, lambda n: n if isinstance(n, Buffer) else None, only=asked)
 
 
-def replace_buffers(root: Any, mapping: Mapping[Buffer, Buffer]) -> Any:
-    """`root` with buffers replaced: accesses, regions, and pointers to their data."""
-    by_id: dict[int, Node] = {id(a): b for a, b in mapping.items()}
-    for a, b in mapping.items():
-        if a.data is not b.data:
-            by_id[id(a.data)] = b.data
-
-    def pre(n: Any) -> Any:
-        new = by_id.get(id(n))
-        if new is not None:
-            return new
-        return None
-
-    return transform(root, lambda n: None, pre=pre)
+def replace_buffer(root: Any, old: Buffer, new: Buffer) -> Any:
+    """`root` with a buffer replaced: accesses, regions, and pointers to its data."""
+    return substitute(root, {old: new, old.data: new.data})
 
 
 def reads_memory(e: PrimExpr, data: Var) -> bool:

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....arith import Number, Numbers, Span, as_number, number_of
-from ....ir import GE, LT, Add, And, FloorDiv, IntImm, Mul, PrimExpr, Sub, Var, binary, cast, const
+from ....ir import GE, LT, Add, FloorDiv, IntImm, Mul, PrimExpr, Sub, Var, binary, cast, const
+from ...op import all as every
 from ...stmt import Block, BlockRealize, For, ForKind, SeqStmt, Stmt
 from .boxes import Access, Box, mapper_of
 from .state import State, free_variables
@@ -132,10 +133,7 @@ def new_realize(
         if var is not None:
             zero = const(0, var.dtype)
             loops.append(For(var, zero, as_number(extent, var.dtype), ForKind.SERIAL, _HOLE))
-    predicate: PrimExpr = const(True)
-    for c in conditions:
-        predicate = c if isinstance(predicate, IntImm) else And(predicate, c)
-    realize = BlockRealize(tuple(values), predicate, block)
+    realize = BlockRealize(tuple(values), every(*conditions), block)
     stmt: Stmt = realize
     nest: list[For] = []
     for f in reversed(loops):

@@ -14,19 +14,8 @@ from typing import Any, NoReturn
 
 from ....arith import Analyzer
 from ....base import ScheduleError, submodules
-from ....ir import (
-    Add,
-    IntImm,
-    Node,
-    PrimExpr,
-    Substitution,
-    Var,
-    const,
-    descend,
-    enter_leave,
-    post_order,
-    walk,
-)
+from ....ir import Add, IntImm, Node, PrimExpr, Substitution, Var, const, descend, enter_leave, walk
+from ....ir.walk import transform
 from ...copies import fresh_copy
 from ...stmt import (
     Block,
@@ -327,12 +316,19 @@ class State:
         state.moved = self.moved
         return state
 
+    def exchange(self, old: Stmt, new: Stmt) -> State:
+        """`replace` by a statement of the same structure: its blocks are those of the old one."""
+        return self.replace(old, new, paired_blocks(old, new))
+
     def rebuild(self, root: Stmt, change: Callable[[Stmt], Stmt | None]) -> State:
         """`root` rewritten from the inside out: `change` sees each statement after what is in it,
-        and returns its replacement or None.
+        and returns its replacement, of the same structure, or None.
         """
-        new_root, pairs = rebuilt(root, change)
-        return self if new_root is root else self.replace(root, new_root, pairs)
+        return self.exchange(root, transform(root, change, _other_than_statements))
+
+
+def _other_than_statements(n: Node) -> Node | None:
+    return None if isinstance(n, Stmt) else n
 
 
 def _with_child(s: Stmt, child: Stmt, new: Stmt | None) -> Stmt:
@@ -352,29 +348,6 @@ def _with_child(s: Stmt, child: Stmt, new: Stmt | None) -> Stmt:
 
 def _with_all(s: Stmt, new: Mapping[int, Stmt]) -> Stmt:
     return s._map_children_(lambda c: new.get(id(c), c))
-
-
-def rebuilt(
-    root: Stmt, change: Callable[[Stmt], Stmt | None]
-) -> tuple[Stmt, list[tuple[Block, Block]]]:
-    """`root` rewritten from the inside out, and the blocks that became others."""
-    pairs: list[tuple[Block, Block]] = []
-    done: dict[int, Stmt] = {}
-    for s in post_order(root, statements_below):
-        new = s
-        if type(s) is SeqStmt:
-            parts = [done[id(c)] for c in s.seq]
-            if any(a is not b for a, b in zip(parts, s.seq)):
-                new = seq(*parts)
-        elif any(done[id(c)] is not c for c in statements_below(s)):
-            new = _with_all(s, done)
-        changed = change(new)
-        if changed is not None:
-            new = changed
-        if type(s) is Block and type(new) is Block and new is not s:
-            pairs.append((s, new))
-        done[id(s)] = new
-    return done[id(root)], pairs
 
 
 def substitute_loops(
@@ -427,7 +400,9 @@ def rebuilt_outside_blocks(
     change: Callable[[Stmt], Stmt | None],
     block: Callable[[Block], Stmt] = lambda b: b,
 ) -> Stmt:
-    """As `rebuilt`, but of blocks only what `block` says becomes of them: they are not entered."""
+    """`root` rewritten from the inside out, as by `State.rebuild`; of blocks only what `block` says
+    becomes of them: they are not entered.
+    """
     done: dict[int, Stmt] = {}
     for s in reversed(statements_in(root, (Block,))):
         if type(s) is Block:
@@ -482,25 +457,9 @@ def _each_once(fn: PrimFunc) -> PrimFunc:
     """Copies of loops and blocks that stand in several places, with variables of their own."""
     seen: set[int] = set()
 
-    def change(s: Stmt) -> Stmt | None:
-        if type(s) is For:
-            if id(s.loop_var) in seen:
-                return fresh_copy(s)
-            seen.add(id(s.loop_var))
-        elif type(s) is Block:
-            if id(s) in seen:
-                return fresh_copy(s)
-            seen.add(id(s))
-        return None
-
-    body = _rebuilt_each(fn.body, change)
-    return fn if body is fn.body else fn.replace(body=body)
-
-
-def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
-    """As `rebuilt`, but a shared statement is treated once for each place."""
+    # A shared statement is treated once for each place.
     results: list[Stmt] = []
-    for s, entering in enter_leave(root, statements_below):
+    for s, entering in enter_leave(fn.body, statements_below):
         if entering:
             continue
         below = statements_below(s)
@@ -511,9 +470,12 @@ def _rebuilt_each(root: Stmt, change: Callable[[Stmt], Stmt | None]) -> Stmt:
             if any(a is not b for a, b in zip(parts, below)):
                 pairs = zip(map(id, below), parts)
                 new = seq(*parts) if type(s) is SeqStmt else _with_all(s, dict(pairs))
-        changed = change(new)
-        results.append(new if changed is None else changed)
-    return results[0]
+        if type(new) in (For, Block):
+            key = id(new.loop_var if type(new) is For else new)
+            new = fresh_copy(new) if key in seen else new
+            seen.add(key)
+        results.append(new)
+    return fn if results[0] is fn.body else fn.replace(body=results[0])
 
 
 # Of the same few expressions primitives ask again and again.

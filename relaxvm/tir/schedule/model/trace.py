@@ -151,9 +151,6 @@ class _Names:
             raise ScheduleError(f"the trace uses {name!r}, which no instruction made")
         return self._by_name[name]
 
-    def variable(self, name: str) -> Any:
-        return self.of_name(name)
-
 
 class _Unnamed(_Names):
     """One name for all, where an instruction is shown alone."""

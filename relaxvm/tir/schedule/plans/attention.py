@@ -61,7 +61,7 @@ from .contraction import (
 )
 from .cost import Cost, Demand, predict, rates_of
 from .plan import Plan
-from .queries import TYPICAL_SIZE, extent_of, loops_inside, loops_of, reduces
+from .queries import TYPICAL_SIZE, axis_loops, extent_of, loops_inside, loops_of, reduces
 from .view import View
 
 _WIDTHS = (1, 2, 3, 4, 6)  # vectors in a tile
@@ -159,8 +159,9 @@ class RowBlocks(Plan):
         for k in (*late, a.second, *early, a.first, a.ready):
             sch.compute_at(blocks[k], row_loop)
         # An axis of one place has no loop.
-        keys = [_loops_inside(sch, rv, row_loop).get(sums.reduce[0])]
-        panels = _loops_inside(sch, blocks[a.first], row_loop).get(_panel_axis(scores))
+        keys = [axis_loops(sch, rv, loops_inside(sch, rv, row_loop)).get(sums.reduce[0])]
+        first = loops_inside(sch, blocks[a.first], row_loop)
+        panels = axis_loops(sch, blocks[a.first], first).get(_panel_axis(scores))
         _tile(sch, blocks[a.first], scores, row_loop, (self.rows, self.vectors, self.lanes))
         _tile(sch, rv, sums, row_loop, (self.sum_rows, self.sum_vectors, self.lanes))
         middle = [blocks[k] for k in sorted(a.between)]
@@ -356,7 +357,7 @@ def _rows_of(sch: Schedule, rv: Any, c: Contraction, out: Any) -> list[tuple[Var
 
 def _tile(sch: Schedule, rv: Any, c: Contraction, loop: Any, shape: tuple[int, int, int]) -> None:
     """shape: rows, vectors and lanes of a tile"""
-    loops = _loops_inside(sch, rv, loop)
+    loops = axis_loops(sch, rv, loops_inside(sch, rv, loop))
     if c.row is None or not {c.row, c.vector, *c.reduce} <= loops.keys() or len(c.reduce) != 1:
         raise ScheduleError("a product of attention has a single row, column or term")
     column, row, reduce = loops[c.vector], loops[c.row], loops[c.reduce[0]]
@@ -368,14 +369,6 @@ def _tile(sch: Schedule, rv: Any, c: Contraction, loop: Any, shape: tuple[int, i
     sch.reorder(*over, jo, io, reduce, ii, ji)
     accumulate(sch, rv, io, [ii, ji], [reduce], lanes, None)
     partition_tails(sch, (io, rows, height))
-
-
-def _loops_inside(sch: Schedule, rv: Any, outer: Any) -> dict[Var, Any]:
-    """{axis: loop} of the loops inside `outer` that are an axis each."""
-    by_var = {sch.get(loop).loop_var: loop for loop in loops_inside(sch, rv, outer)}
-    block: Block = sch.get(rv)
-    values: Sequence[PrimExpr] = sch.state.realize(block).iter_values
-    return {a.var: by_var[v] for a, v in zip(block.iter_vars, values) if v in by_var}
 
 
 def _softmax(sch: Schedule, middle: Sequence[Any], loop: Any) -> None:

@@ -92,12 +92,10 @@ class Blocked(InTiles):
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         p: Any = view.product
         for depth in {n for n in (128, 256, 512, 1024, p.depth) if p.depth % n == 0}:
-            for panels in {max(1, self.panels // 2), self.panels, self.panels * 2}:
-                for tiles in {max(1, self.tiles // 2), self.tiles, self.tiles * 2}:
-                    for pack_rows in (False, True):
-                        epilogue = depth == p.depth and view.epilogue is not None
-                        sizes = dict(depth=depth, panels=panels, tiles=tiles)
-                        yield replace(self, **sizes, pack_rows=pack_rows, epilogue=epilogue)
+            panels, tiles = ({max(1, n // 2), n, n * 2} for n in (self.panels, self.tiles))
+            epilogue = depth == p.depth and view.epilogue is not None
+            plan = replace(self, depth=depth, epilogue=epilogue)
+            yield from plan.varied(panels=panels, tiles=tiles, pack_rows=(False, True))
 
     def wrong(self, view: View) -> str | None:
         p: Any = view.product

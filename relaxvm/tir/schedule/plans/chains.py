@@ -16,6 +16,7 @@ Rows are then taken a few cache lines at a time, and stay the innermost loop.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -24,18 +25,18 @@ from typing import Any, NamedTuple
 from ....arith import Analyzer
 from ....base import CpuModel, ScheduleError, record
 from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
+from ...flat import flat_index
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
-from ...transform import PARTITION_HINT
 from ...transform.rewriter import constant
 from ..model.facts import BlockKind
 from ..schedule import Schedule
-from .contraction import match_contraction
+from .contraction import match_contraction, partition_tails
 from .cost import Cost, Demand, predict
 from .low_precision import sums_narrow
 from .memory_order import run_length
-from .nontemporal import flat_index, is_large
+from .nontemporal import is_large
 from .plan import Plan
-from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, reduces
+from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, product_of, reduces
 from .view import CALL_CYCLES, View
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.
@@ -83,11 +84,8 @@ class RowChain(Plan):
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         wide = [self.width // 2, self.width, 2 * self.width] if self.width else [0]
-        for blocks in range(self.blocks, 1, -1):
-            for rows in (1, 2, 4, _MOST_ROWS):
-                for width in wide:
-                    for far in {0, self.far}:
-                        yield RowChain(blocks, rows, width, far)
+        blocks, rows = range(self.blocks, 1, -1), (1, 2, 4, _MOST_ROWS)
+        return self.varied(blocks=blocks, rows=rows, width=wide, far={0, self.far})
 
     def wrong(self, view: View) -> str | None:
         shared = view.found(_shared_rows)
@@ -167,8 +165,8 @@ class RowChain(Plan):
             inner.append(rest)
             merged.append(outer[-1])
         joined = sch.merge(*merged)
-        if self.width and (chain.extent() or 1) % self.width:
-            sch.annotate(joined, PARTITION_HINT, True)
+        if self.width:
+            partition_tails(sch, (joined, chain.extent(), self.width))
         groups = _join_neighbours(sch, chain, inner, 1 if self.rows > 1 else 0)
         if self.far:
             _fetch_ahead(sch, chain, groups, self.far)
@@ -379,10 +377,10 @@ def _several(chain: _Chain, cpu: CpuModel) -> int:
     count = chain.extent() or 1
     steps = 1
     for block in chain.blocks:
-        sums = [constant(a.range.extent) for a in block.iter_vars if a.is_reduce]
-        if None in sums:
+        sums = product_of(constant(a.range.extent) for a in block.iter_vars if a.is_reduce)
+        if sums is None:
             return 1
-        steps = max(steps, math.prod(n for n in sums if n is not None))
+        steps = max(steps, sums)
     most = min(_MOST_ROWS, _SHORT_ROWS // steps, count // (4 * cpu.cores))
     if steps < _SHORTEST or chain.spans():
         return 1
@@ -413,8 +411,10 @@ def _join_neighbours(
         if reduces(block):
             summed |= {r.buffer.data for r in block.writes}
     for group in groups:
-        if len(group) > 1:
-            _join(sch, [inner[k][-1] for k in group])
+        # Where they stay loops of their own, the row is in cache all the same.
+        with contextlib.suppress(ScheduleError):
+            if len(group) > 1:
+                sch.merge(*(inner[k][-1] for k in group))
     for k, rv in enumerate(chain.rvs):
         if reduces(chain.blocks[k]) and inner[k]:
             depth = len(inner[k]) - over
@@ -460,7 +460,7 @@ def _row_step(sch: Schedule, rv: Any, buffers: set[Buffer]) -> int | None:
     for n in walk(block.body):
         if not isinstance(n, BufferLoad) or n.buffer not in buffers:
             continue
-        place = flat_index(n, values)
+        place = substitute(flat_index(n.buffer, n.indices), values)
         for outer in loops[-2::-1]:
             moved = substitute(place, {outer.loop_var: outer.loop_var + 1})
             step = sch.state.analyzer.simplify(moved - place)
@@ -468,14 +468,6 @@ def _row_step(sch: Schedule, rv: Any, buffers: set[Buffer]) -> int | None:
                 steps.add(step.value)
                 break
     return steps.pop() if len(steps) == 1 else None
-
-
-def _join(sch: Schedule, loops: list[Any]) -> None:
-    try:
-        sch.merge(*loops)
-    except ScheduleError:
-        # They stay loops of their own: the row is in cache all the same.
-        return
 
 
 def _same_extents(sch: Schedule, first: list[Any], second: list[Any]) -> bool:

@@ -70,14 +70,10 @@ def with_constant_layouts(
     except ScheduleError:
         return fn, packs
     for rv, position, k, wanted in _wanted_layouts(sch, blocks, fn, constants, cpu):
-        try:
+        with contextlib.suppress(ScheduleError):
             sch.transform_layout(rv, ("read", position), wanted.index_map)
-        except ScheduleError:
-            continue
-        packs[k] = wanted.pack
-    packed = next(iter(sch.mod.functions.values()))
-    assert isinstance(packed, PrimFunc)
-    return (packed if packs else fn), packs
+            packs[k] = wanted.pack
+    return (sch.state.fn if packs else fn), packs
 
 
 def with_layout_rewrites(fn: PrimFunc, weights: Collection[int], cpu: CpuModel) -> PrimFunc:
@@ -93,9 +89,7 @@ def with_layout_rewrites(fn: PrimFunc, weights: Collection[int], cpu: CpuModel) 
             copy = sch.cache_read(rv, position, "global")
             sch.transform_layout(copy, ("write", 0), wanted.index_map)
             sch.annotate(copy, LAYOUT_REWRITE_PREPROC, True)
-    (rewritten,) = sch.mod.functions.values()
-    assert isinstance(rewritten, PrimFunc)
-    return rewritten
+    return sch.state.fn
 
 
 def _wanted_layouts(

@@ -28,14 +28,15 @@ from typing import Any
 
 from ....base import CpuModel, Rates, record
 from ....ir import Call, Cast, FloorDiv, FloorMod, IntImm, Mul, PrimExpr, Var
-from ...stmt import Block, BufferLoad, BufferStore
+from ...stmt import Block, BufferLoad
 from ...transform import PARTITION_HINT
+from ...transform.rewriter import constant
 from ..model.reducer import match_reducer
 from ..model.state import addends, free_variables
 from ..schedule import Schedule
 from .cost import COMMON, step_cycles
 from .panels import Ahead, Operand, ahead_of
-from .queries import extent_of, loops_inside, root_of
+from .queries import extent_of, loops_inside, product_of
 
 MOST_ROWS = 16
 """Of a tile."""
@@ -194,19 +195,16 @@ def tile_cost(
     """What a step of all tiles costs, by element; the last tile may be less high."""
     tiles_per_column = -(-columns // (vectors * lanes)) / columns
     if rows is None:
-        return _step(height, vectors, rates) / height * tiles_per_column
+        step = step_cycles(height * vectors, vectors, height, rates)
+        return step / height * tiles_per_column
     return strips_cost(rows, height, vectors, rates) / rows * tiles_per_column
 
 
 def strips_cost(rows: int, height: int, vectors: int, rates: Rates) -> float:
     """Cycles of a step of all tiles of a column; the last may be less high."""
     full, rest = divmod(rows, height)
-    whole = full * _step(height, vectors, rates)
-    return whole + (_step(rest, vectors, rates) if rest else 0.0)
-
-
-def _step(height: int, vectors: int, rates: Rates) -> float:
-    return step_cycles(height * vectors, vectors, height, rates)
+    whole = full * step_cycles(height * vectors, vectors, height, rates)
+    return whole + (step_cycles(rest * vectors, vectors, rest, rates) if rest else 0.0)
 
 
 # -- what is summed --------------------------------------------------------------------------------
@@ -240,7 +238,7 @@ class Product:
     @property
     def depth(self) -> int | None:
         """How many products a sum has."""
-        return _product(self.depths)
+        return product_of(self.depths)
 
     @property
     def outer(self) -> list[Any]:
@@ -263,7 +261,7 @@ class Product:
 
     def streamed_bytes(self) -> int | None:
         """The size of the streamed input, as far as one step of the outer loops needs it."""
-        count = _product((self.columns, *self.depths))
+        count = product_of((self.columns, *self.depths))
         return None if count is None else count * self.contraction.streamed.bytes
 
     @property
@@ -278,8 +276,8 @@ class Product:
         """
         operand, row = self.contraction.broadcast, self.contraction.row
         places = [k for k, i in enumerate(operand.indices) if row in variables_of((i,))]
-        sizes = [n.value if isinstance(n, IntImm) else None for n in operand.buffer.shape]
-        apart = _product(sizes[places[-1] + 1 :]) if places else None
+        inside = operand.buffer.shape[places[-1] + 1 :] if places else [None]
+        apart = product_of(map(constant, inside))
         pages = apart is not None and apart * operand.bytes % PAGE == 0
         return max(1, cpu.l1_bytes // PAGE) if pages else MOST_ROWS
 
@@ -331,26 +329,6 @@ class Product:
         return ahead_of(c.streamed.buffer, cpu) if asks else Ahead()
 
 
-def _product(sizes: Sequence[int | None]) -> int | None:
-    return None if None in sizes else math.prod(n for n in sizes if n is not None)
-
-
-def epilogue_of(sch: Schedule, rv: Any) -> Any:
-    """The block that alone reads the result of block `rv`, element by element; None if there is
-    none, or if that result is an output.
-    """
-    block: Block = sch.get(rv)
-    root: Block = sch.get(root_of(sch))
-    out = block.writes[0].buffer if block.writes else None
-    consumers = sch.get_consumers(rv)
-    if len(consumers) != 1 or not any(b is out for b in root.alloc_buffers):
-        return None
-    reader: Block = sch.get(consumers[0])
-    if not isinstance(reader.body, BufferStore) or any(not a.is_spatial for a in reader.iter_vars):
-        return None
-    return consumers[0]
-
-
 # -- what tiles share ------------------------------------------------------------------------------
 
 
@@ -377,13 +355,7 @@ def accumulate(
 
     whole  whether the columns of a tile that are written are whole vectors
     """
-    if epilogue is None:
-        write = sch.cache_write(block, 0, "local")
-    else:
-        write = epilogue
-        sch.set_scope(block, 0, "local")
-    sch.reverse_compute_at(write, loop)
-    start = sch.decompose_reduction(block, reduce[0])
+    start, write = sums_in_registers(sch, block, loop, reduce[0], epilogue)
     for each in (start, block, write):
         nest = list(sch.get_loops(each))
         nest = loops_inside(sch, write, loop) if each is write else nest[-len(tile) :]
@@ -391,6 +363,20 @@ def accumulate(
             unroll_short(sch, nest[:-1])
         else:
             finish_tile(sch, nest, lanes)
+
+
+def sums_in_registers(
+    sch: Schedule, block: Any, loop: Any, first: Any, write: Any = None
+) -> tuple[Any, Any]:
+    """Keep the sums of an iteration of `loop` in registers while the loops from `first` on run: the
+    blocks that start them, and that write them, which is `write` if that is one.
+    """
+    if write is None:
+        write = sch.cache_write(block, 0, "local")
+    else:
+        sch.set_scope(block, 0, "local")
+    sch.reverse_compute_at(write, loop)
+    return sch.decompose_reduction(block, first), write
 
 
 def finish_tile(sch: Schedule, loops: Sequence[Any], lanes: int) -> None:

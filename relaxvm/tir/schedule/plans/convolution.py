@@ -27,24 +27,15 @@ taps are unrolled, so that neighbouring rows share what they load.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
 from ....base import CpuModel, record
-from ...index_map import IndexMap
-from ...transform import PARTITION_HINT
-from .contraction import in_registers
+from ...transform.rewriter import constant
+from .contraction import in_registers, partition_tails
 from .convolution_shape import Sizes, Tile, block_of, rests_cost, tile_of, tiles_cost
-from .convolution_work import (
-    Work,
-    demand_of,
-    extent_of_dimension,
-    much_weight,
-    share_of,
-    to_tile,
-    wrong_tile_of,
-)
+from .convolution_work import Work, demand_of, much_weight, share_of, to_tile, wrong_tile_of
 from .cost import Cost, predict, rates_of
 from .plan import InTiles, Plan
 from .queries import calls_of, extent_of, loops_inside
@@ -98,7 +89,7 @@ class AlongWidth(InTiles):
         plan = cls(t.rows, t.vectors, t.lanes, t.channels, 1, 1, taps, apart, joined)
         # How many rows of the result to compute from one panel. Weights that no cache of a core
         # keeps are read once more for each block.
-        across = extent_of_dimension(c.data, -1) or sizes.width
+        across = constant(c.data.shape[-1]) or sizes.width
         room = cpu.l1_bytes if c.depthwise else cpu.l2_bytes
         part = 2 if much_weight(sizes, size, cpu) else 4
         most = room / part / (sizes.depth * across * size * c.strides[1])
@@ -117,16 +108,13 @@ class AlongWidth(InTiles):
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         sizes: Any = view.sizes
-        for channels in range(1, 9):
-            for rows in (1, 2, 3, 4, 6, 8):
-                for vectors in (1, 2, 3, 4):
-                    if (channels + 1) * rows * vectors + 1 > cpu.vector_registers:
-                        break
-                    tile = replace(self, channels=channels, rows=rows, vectors=vectors)
-                    high, _ = tile._padded_sides(sizes)
-                    halves = {block_of(high, rows, high / n) for n in (1, 2, 4, 8)}
-                    for block in sorted({self.block, *halves}):
-                        yield replace(tile, block=block)
+        rows, vectors = (1, 2, 3, 4, 6, 8), (1, 2, 3, 4)
+        tiles: Any = self.varied(channels=range(1, 9), rows=rows, vectors=vectors)
+        for tile in tiles:
+            if (tile.channels + 1) * tile.rows * tile.vectors < cpu.vector_registers:
+                high, _ = tile._padded_sides(sizes)
+                halves = {block_of(high, tile.rows, high / n) for n in (1, 2, 4, 8)}
+                yield from tile.varied(block=sorted({self.block, *halves}))
 
     def wrong(self, view: View) -> str | None:
         c, s = view.convolution, view.sizes
@@ -275,18 +263,10 @@ class _Convolve(Work):
             if sizes.known:
                 self._write_rows_out(after or write, oo)
             sums = sch.cache_write(rv, 0, "local")
-        sch.reverse_compute_at(sums, wo)
-        self.sum_in_tile(reduce[0], 4)
-        self.write_tile(sums, wo, t.lanes)
+        self.sum_in_tile(wo, reduce[0], 4, sums)
         self.unroll_taps(reduce, t.taps)
-        for loop, total, size in (
-            (oo, sizes.channels, t.channels),
-            (hi, high, t.rows),
-            (wo, along, t.vectors),
-        ):
-            if total % size:
-                # Full tiles get a loop of their own, in which no condition is left.
-                sch.annotate(loop, PARTITION_HINT, True)
+        rows, vectors = (hi, high, t.rows), (wo, along, t.vectors)
+        partition_tails(sch, (oo, sizes.channels, t.channels), rows, vectors)
         self.join(outer)
 
     def _write_rows_out(self, copy: Any, loop: Any) -> None:
@@ -410,18 +390,7 @@ class AlongPixels(InTiles):
         pixels = sizes.height * sizes.width
         axes = [a.var for a in view.block.iter_vars]
         batch = c.batch(axes)
-        before = work.inputs()
-
-        def flat(axes: Sequence[Any], kept: Sequence[Any]) -> IndexMap:
-            """axes -> (those of them that are kept, pixel)"""
-
-            def index(*indices: Any) -> list[Any]:
-                by_axis = dict(zip(axes, indices))
-                pixel = by_axis[c.height] * sizes.width + by_axis[c.width]
-                return [*(by_axis[v] for v in kept), pixel]
-
-            return work.index_map(index, len(axes))
-
+        before, flat = work.inputs(), work.by_pixel
         reads = [r.buffer for r in sch.get(rv).reads]
         of_data = flat(axes, [*batch, *c.reduce])
         panel = sch.reindex_cache_read(rv, reads.index(c.data), "global", of_data)
@@ -461,7 +430,7 @@ class AlongPixels(InTiles):
         vector, lane = sch.split(pixel, [None, lanes])
         ft, fv = sch.split(vector, [None, self.vectors])
         oo, oi = sch.split(channel, [None, self.rows])
-        ragged = -(-pixels // lanes) % self.vectors > 0
+        along = -(-pixels // lanes)
         if not self.block:
             if self.parts > 1:
                 part, oo = sch.split(oo, [self.parts, None])
@@ -483,14 +452,9 @@ class AlongPixels(InTiles):
         else:
             sch.reverse_compute_at(write, copied)
             sums = sch.cache_write(rv, 0, "local")
-        sch.reverse_compute_at(sums, inner)
-        work.sum_in_tile(reduce[0], 3)
-        work.write_tile(sums, inner, lanes)
-        if sizes.channels % self.rows:
-            sch.annotate(oo, PARTITION_HINT, True)
-        if ragged:
-            sch.annotate(ft, PARTITION_HINT, True)
-        else:
+        work.sum_in_tile(inner, reduce[0], 3, sums)
+        partition_tails(sch, (oo, sizes.channels, self.rows), (ft, along, self.vectors))
+        if along % self.vectors == 0:
             work.join([*outer, block])
 
 

@@ -32,19 +32,12 @@ from typing import Any
 
 from ....base import CpuModel, record
 from ....ir import Var, is_const
-from ...transform import PARTITION_HINT
+from ...transform.rewriter import constant
 from ..schedule import Schedule
 from .constants import ConstantLayout
-from .contraction import in_registers, strips_cost, tile_shape, variables_of
+from .contraction import in_registers, partition_tails, strips_cost, tile_shape, variables_of
 from .convolution_shape import Sizes, block_of
-from .convolution_work import (
-    Work,
-    demand_of,
-    extent_of_dimension,
-    is_given,
-    to_tile,
-    wrong_tile_of,
-)
+from .convolution_work import Work, demand_of, is_given, to_tile, wrong_tile_of
 from .cost import Cost, predict, rates_of
 from .panels import Ahead, Operand, ahead_of, ask_for_panels, constant_panels, pack_panels
 from .plan import InTiles, Plan
@@ -304,8 +297,8 @@ def kept_panel(view: View) -> int | None:
     if c is None or c.panel is not None or c.group_size is not None:
         return None if c is None else c.panel
     first, *_, last = c.weight_indices
-    one = is_const(first, 0) and last is c.channel and extent_of_dimension(c.weight, 0) == 1
-    return extent_of_dimension(c.weight, -1) if one else None
+    one = is_const(first, 0) and last is c.channel and constant(c.weight.shape[0]) == 1
+    return constant(c.weight.shape[-1]) if one else None
 
 
 def _is_flat(view: View) -> bool:
@@ -343,23 +336,16 @@ class _Channels(Work):
 
     def _pixel_panels(self) -> tuple[Any, list[Any]]:
         """A copy of such an input, [reduced axes, pixel]: (its block, the blocks in it)."""
-        sch, rv, c, sizes = self.sch, self.rv, self.c, self.sizes
+        sch, rv, c = self.sch, self.rv, self.c
         _, gone = self.input_block(inline=False)
         axes = [a.var for a in sch.get(rv).iter_vars]
         used = [v for v in axes if v in variables_of(c.indices)]
         kept = [v for v in used if v not in (c.height, c.width)]
-
-        def pixels(over: list[Var], *indices: Any) -> list[Any]:
-            by_axis = dict(zip(over, indices))
-            assert c.height is not None
-            return [*(by_axis[v] for v in kept), by_axis[c.height] * sizes.width + by_axis[c.width]]
-
         number = [r.buffer for r in sch.get(rv).reads].index(self.data())
-        of_all, of_used = (self.index_map(partial(pixels, a), len(a)) for a in (axes, used))
-        panel = sch.reindex_cache_read(rv, number, "global", of_all)
+        panel = sch.reindex_cache_read(rv, number, "global", self.by_pixel(axes, kept))
         for each in gone:
             sch.compute_inline(each)
-        sch.transform_block_layout(panel, of_used)
+        sch.transform_block_layout(panel, self.by_pixel(used, kept))
         return panel, gone
 
     def _in_tiles(self, panel: Any) -> None:
@@ -389,8 +375,7 @@ class _Channels(Work):
             tile, run = sch.split(pixel, [None, step])
             sch.reorder(first, tile, few, run)
             sch.vectorize(run)
-            if count % step:
-                sch.annotate(tile, PARTITION_HINT, True)
+            partition_tails(sch, (tile, count, step))
         elif count <= _MOST_WRITTEN_OUT:
             sch.unroll(pixel)
 
@@ -452,12 +437,9 @@ class _Channels(Work):
         if self.plan.squares:
             self.turn_round(write, home, self.plan.squares, self.plan.line)
         self.finish_copy(write, home, sizes.known)
-        sums = sch.cache_write(rv, 0, "local")
-        sch.reverse_compute_at(sums, po)
-        self.sum_in_tile(reduce[0], 3)
-        self.write_tile(sums, po, self.lanes)
+        self.sum_in_tile(po, reduce[0], 3, sch.cache_write(rv, 0, "local"))
         self.unroll_taps(reduce, self.plan.taps)
         ask_for_panels(sch, reduce, Ahead(self.plan.ahead, self.plan.panel))
-        if sizes.known and self.plan.block * sizes.width % self.pixels:
-            sch.annotate(po, PARTITION_HINT, True)
+        if sizes.known:
+            partition_tails(sch, (po, self.plan.block * sizes.width, self.pixels))
         self.join(outer)

@@ -7,13 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ....base import CpuModel, ScheduleError
-from ....ir import IntImm, Var
+from ....ir import Var
 from ...index_map import IndexMap
 from ...stmt import Block, Buffer, BufferStore
-from ...transform import PARTITION_HINT
 from ..model.facts import BlockKind, facts_of
 from ..model.regions import users_of
-from .contraction import finish_tile, unroll_short
+from .contraction import finish_tile, partition_tails, unroll_short
 from .convolution_shape import Convolution, Sizes, match_convolution
 from .cost import Demand
 from .memory_order import fuse_run
@@ -60,12 +59,6 @@ def share_of(sizes: Sizes, times: int, size: int, cpu: CpuModel) -> int:
     return 1 if times % cpu.cores == 0 else cpu.cores
 
 
-def extent_of_dimension(buffer: Buffer, k: int) -> int | None:
-    """The size of a buffer along a dimension if it is a constant."""
-    size = buffer.shape[k]
-    return size.value if isinstance(size, IntImm) else None
-
-
 def wrong_tile_of(view: View, *sides: tuple[str, int, int]) -> str | None:
     """Why tiles do not fit the convolution in a block; None if they do.
 
@@ -99,6 +92,19 @@ class Work:
 
     def index_map(self, f: Callable[..., Sequence[Any]], ndim: int) -> IndexMap:
         return IndexMap.from_func(f, ndim=ndim, index_dtype=str(self.c.width.dtype))
+
+    def over(self, axes: Sequence[Var], f: _Axes) -> IndexMap:
+        """From the axes to what `f` makes of {axis: index}."""
+        return self.index_map(lambda *indices: f(dict(zip(axes, indices))), len(axes))
+
+    def by_pixel(self, axes: Sequence[Any], kept: Sequence[Any]) -> IndexMap:
+        """From the axes to (those of them that are kept, the number of the pixel in its image)."""
+
+        def order(by_axis: Mapping[Any, Any]) -> list[Any]:
+            pixel = by_axis[self.c.height] * self.sizes.width + by_axis[self.c.width]
+            return [*(by_axis[v] for v in kept), pixel]
+
+        return self.over(axes, order)
 
     # -- what comes before and after ---------------------------------------------------------------
 
@@ -186,39 +192,34 @@ class Work:
         axes = [a.var for a in sch.get(rv).iter_vars]
         spatial = [v for v in axes if v not in self.c.reduce]
 
-        def over(of: Sequence[Var], f: _Axes, more: Sequence[Var] = ()) -> IndexMap:
-            def order(*indices: Any) -> list[Any]:
-                by_axis = dict(zip(of, indices))
-                return [*f(by_axis), *(by_axis[v] for v in more)]
+        def with_sums(by_axis: Mapping[Any, Any]) -> list[Any]:
+            return [*kept(by_axis), *(by_axis[v] for v in reduce)]
 
-            return self.index_map(order, len(of))
-
-        write = sch.reindex_cache_write(rv, 0, "global", over(axes, kept))
-        sch.transform_block_layout(rv, over(axes, kept, reduce))
+        write = sch.reindex_cache_write(rv, 0, "global", self.over(axes, kept))
+        sch.transform_block_layout(rv, self.over(axes, with_sums))
         if after is not None:
             sch.compute_inline(write)
             write = after
-        sch.transform_block_layout(write, over(spatial, copied))
+        sch.transform_block_layout(write, self.over(spatial, copied))
         return write
 
     # -- the loops of a tile -----------------------------------------------------------------------
-
-    def write_tile(self, write: Any, loop: Any, lanes: int) -> None:
-        """Unroll and vectorize the loops that write the sums of a tile."""
-        finish_tile(self.sch, loops_inside(self.sch, write, loop), lanes)
 
     def finish(self, steps: Sequence[Any], lane: Any) -> None:
         self.sch.vectorize(lane)
         unroll_short(self.sch, steps)
 
-    def sum_in_tile(self, outermost: Any, count: int) -> None:
-        """Begin the sums before the loop `outermost`. Of the `count` innermost loops, those of a
-        tile, the last becomes a vector and the others straight code.
+    def sum_in_tile(self, loop: Any, outermost: Any, count: int, write: Any) -> None:
+        """Begin the sums of an iteration of `loop` before the loop `outermost` in it, and let the
+        block `write` write them. Of the `count` innermost loops, those of a tile, the last becomes
+        a vector and the others straight code.
         """
+        self.sch.reverse_compute_at(write, loop)
         first = self.sch.decompose_reduction(self.rv, outermost)
         for each in (first, self.rv):
             *steps, last = list(self.sch.get_loops(each))[-count:]
             self.finish(steps, last)
+        finish_tile(self.sch, loops_inside(self.sch, write, loop), self.lanes)
 
     def is_short(self, loop: Any) -> bool:
         """Whether a loop over a row is short enough to be one vector."""
@@ -234,7 +235,7 @@ class Work:
         if self.is_short(last):
             sch.vectorize(last)
         if rows and not known:
-            sch.annotate(rows[-1], PARTITION_HINT, True)
+            partition_tails(sch, (rows[-1], None, 1))
         if after is not None and after is not write:
             sch.reverse_compute_at(after, loop)
             fuse_run(sch, after, loops_inside(sch, after, loop))

@@ -17,24 +17,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 
-from ....base import (
-    UNKNOWN,
-    CpuModel,
-    ScheduleError,
-    declined,
-    in_function,
-)
+from ....base import UNKNOWN, CpuModel, ScheduleError, declined
 from ....ir import IRModule, PassContext
-from ....ir.transform import module_pass, prim_func_pass
-from ...stmt import (
-    FORMULA,
-    REASSOCIATE,
-    Block,
-    For,
-    ForKind,
-    PrimFunc,
-    statements_in,
-)
+from ....ir.transform import prim_func_pass
+from ...stmt import FORMULA, REASSOCIATE, Block, For, ForKind, PrimFunc, statements_in
 from ...transform import with_index_dtype
 from ..schedule import Schedule
 from .attention import RowBlocks
@@ -69,35 +55,21 @@ from .work import Work
 SCHEDULED = "tir.is_scheduled"
 
 
-@module_pass(opt_level=1, numerics="reassociates", obeys_numerics=True)
-def DefaultSchedule(mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> IRModule:
-    """Schedule the loop functions of `mod` for `cpu`; those with a schedule of their own stay.
+@prim_func_pass(opt_level=1, numerics="reassociates", obeys_numerics=True)
+def DefaultSchedule(fn: PrimFunc, mod: IRModule, ctx: PassContext, *, cpu: CpuModel) -> PrimFunc:
+    """Schedule the loop functions of a module for `cpu`; those with a schedule of their own stay.
 
     A function counts as scheduled if it has the attribute `tir.is_scheduled`, or a loop that is not
     serial, or an annotation. Where nothing may be approximate, bfloat16 is summed in float32: its
     dot products take subnormal numbers for 0. Where all is to be exact, rules that add up in
     another order are refused, and LLVM adds in the order that is written.
     """
-    exact = ctx.get("numerics") == "exact"
+    if is_scheduled(fn):
+        declined("left as it is: it has a schedule of its own, or no blocks")
+        return fn
     if ctx.get("numerics") != "approximate":
         cpu = replace(cpu, features=cpu.features - {"avx512bf16", "bf16"})
-    changed = {}
-    for gv, fn in mod.items():
-        if not isinstance(fn, PrimFunc):
-            continue
-        with in_function(gv):
-            if is_scheduled(fn):
-                declined("left as it is: it has a schedule of its own, or no blocks")
-                continue
-            scheduled = schedule_function(fn, cpu, exact)
-        if scheduled is not fn:
-            changed[gv] = scheduled
-    if not changed:
-        return mod
-    new = mod.clone()
-    for gv, fn in changed.items():
-        new[gv] = fn
-    return new
+    return schedule_function(fn, cpu, ctx.get("numerics") == "exact")
 
 
 @prim_func_pass(opt_level=1)
@@ -153,8 +125,7 @@ def _scheduled(fn: PrimFunc, cpu: CpuModel, exact: bool) -> PrimFunc:
         return fn
     sums = any(reduces(sch.get(rv)) for rv in blocks)
     sch = scheduled_by(sch, cpu, exact)
-    scheduled = next(iter(sch.mod.functions.values()))
-    assert isinstance(scheduled, PrimFunc)
+    scheduled = sch.state.fn
     if sums and not exact:
         scheduled = scheduled.with_attr(REASSOCIATE, True)
     return scheduled if scheduled is fn else scheduled.with_attr(SCHEDULED, True)

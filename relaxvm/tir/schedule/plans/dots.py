@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ....base import CpuModel, record
-from .contraction import Product, partition_tails, unroll_short
+from .contraction import Product, partition_tails, sums_in_registers, unroll_short
 from .cost import Cost, Demand, predict, rates_of
 from .plan import Plan
 from .queries import last_moving
@@ -104,9 +104,7 @@ class Dots(Plan):
         io, ii = (None, None) if p.row is None else sch.split(p.row, [None, self.rows])
         over, tile = ([jo], [ji]) if io is None else ([jo, io], [ii, ji])
         sch.reorder(*p.outer, *over, *p.reduce, *tile)
-        sums = sch.cache_write(rv, 0, "local")
-        sch.reverse_compute_at(sums, over[-1])
-        start = sch.decompose_reduction(rv, p.reduce[0])
+        start, sums = sums_in_registers(sch, rv, over[-1], p.reduce[0])
         for each in (start, rv, sums):
             unroll_short(sch, list(sch.get_loops(each))[-len(tile) :])
         tails = [(jo, p.columns, self.columns)]

@@ -20,7 +20,7 @@ from typing import Any
 
 from ....base import CpuModel, record
 from ....ir import IntImm, Var
-from ...transform import PARTITION_HINT
+from .contraction import partition_tails
 from .cost import Cost, predict
 from .matches import Across
 from .plan import Plan
@@ -51,9 +51,7 @@ class Gather(Plan):
         return None if width * item < cpu.line_bytes else cls(width)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for columns in (self.columns // 2, self.columns * 2):
-            if columns:
-                yield Gather(columns)
+        return self.varied(columns=(max(1, self.columns // 2), self.columns * 2))
 
     def wrong(self, view: View) -> str | None:
         gather = view.gather
@@ -80,8 +78,7 @@ class Gather(Plan):
         outer, inner = sch.split(loops[gather.along], [None, self.columns])
         rest = [loops[v] for v in _rest(view, gather)]
         sch.reorder(*(loops[v] for v in gather.kept), outer, *rest, inner)
-        if (view.extents[gather.along] or 1) % self.columns:
-            sch.annotate(outer, PARTITION_HINT, True)
+        partition_tails(sch, (outer, view.extents[gather.along], self.columns))
         position = [r.buffer for r in view.block.reads].index(gather.load.buffer)
         sch.compute_at(sch.cache_read(view.rv, position, "global"), outer)
 

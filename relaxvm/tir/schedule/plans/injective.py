@@ -9,6 +9,7 @@ memory it saves. Loops over what is one run of memory become one.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
@@ -53,13 +54,10 @@ def inline_producers(sch: Schedule, blocks: Sequence[Any]) -> Sequence[Any]:
     gone = []
     for rv in blocks:
         block: Block = sch.get(rv)
-        if not _is_elementwise(sch, block) or not _pays(sch, block):
-            continue
-        try:
-            sch.compute_inline(rv)
-        except ScheduleError:
-            continue
-        gone.append(rv)
+        if _is_elementwise(sch, block) and _pays(sch, block):
+            with contextlib.suppress(ScheduleError):
+                sch.compute_inline(rv)
+                gone.append(rv)
     return gone
 
 
@@ -163,9 +161,8 @@ class Elementwise(Plan):
         return cls(run if run > 1 else 0, tuple(splits)) if run > 1 or splits else None
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for run in {0, 2, self.run} if self.run else {0}:
-            for splits in {(), self.splits}:
-                yield Elementwise(run, splits)
+        runs = {0, 2, self.run} if self.run else {0}
+        return self.varied(run=runs, splits={(), self.splits})
 
     def wrong(self, view: View) -> str | None:
         loops = view.by_axis

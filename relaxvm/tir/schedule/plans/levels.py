@@ -8,6 +8,7 @@ The default schedule never chooses it; the tuner draws it at random.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -76,10 +77,7 @@ class Levels(Plan):
             if len(sizes) != (1 if reduced else 2):
                 what = "reduced, it has one size" if reduced else "spatial, it has two sizes"
                 return f"loop {k} is {what}, got {list(sizes)}"
-            steps = 1
-            for size in sizes:
-                steps *= size
-            if min(sizes) < 1 or (extent is not None and steps > 2 * extent):
+            if min(sizes) < 1 or (extent is not None and math.prod(sizes) > 2 * extent):
                 return f"tiles of {list(sizes)} steps of loop {k}, which has {extent}"
         if self.local and not any(reduced for _, reduced in axes):
             return "there are no sums to keep in registers"

@@ -43,7 +43,7 @@ from .contraction import (
 )
 from .cost import Cost, Demand, predict, rates_of
 from .plan import InTiles, Plan
-from .queries import TYPICAL_SIZE, extent_of, is_pointwise, loops_inside, reduces
+from .queries import TYPICAL_SIZE, extent_of, loops_inside, reduces
 from .view import View
 
 KNOWN = "tir.known_params"
@@ -228,9 +228,7 @@ class LowPrecision(InDots):
         if rows is not None and rows < _LEAST_ROWS and not _is_known(view.sch, other.buffer):
             return None
         shape = tile_shape(rows, columns, lanes, cpu.vector_registers - way.spare)
-        after = view.epilogue
-        epilogue = after is not None and is_pointwise(view.sch, after, out)
-        return cls(*shape, lanes, way.group, *way.dtypes, epilogue)
+        return cls(*shape, lanes, way.group, *way.dtypes, view.pointwise is not None)
 
     def wrong(self, view: View) -> str | None:
         narrow = _narrow(view)
@@ -238,7 +236,7 @@ class LowPrecision(InDots):
             return "it sums no products of rows and columns of narrow numbers"
         if reason := self.wrong_operands(narrow.one, narrow.other):
             return reason
-        if self.epilogue and not is_pointwise(view.sch, view.epilogue, narrow.out):
+        if self.epilogue and view.pointwise is None:
             return "nothing is computed of each sum alone"
         for what, axis, size, step in (
             ("rows", narrow.row, self.rows, 1),
@@ -281,25 +279,42 @@ class LowPrecision(InDots):
         if after is not None:
             sch.compute_inline(copy)
             copy = after
-        _tile(sch, rv, copy, (narrow.vector, narrow.row, narrow.grouped), self)
+        self._tile(sch, rv, copy, narrow)
         for pack in (streamed, *others):
             finish_copy(sch, pack)
 
+    def _tile(self, sch: Schedule, rv: Any, copy: Any, narrow: _Narrow) -> None:
+        """Sum up tiles of rows x vectors in registers, and write each once."""
+        axes = sch.get(rv).iter_vars
+        loops = dict(zip((a.var.name for a in axes), sch.get_loops(rv)))
+        kinds = {a.var.name: a.iter_type for a in axes}
+        jo, jv, ji = (loops.pop(f"{narrow.vector.name}_{k}") for k in range(3))
+        ko = loops.pop(f"{narrow.grouped.name}_0")
+        inner = [ji, loops.pop(f"{narrow.grouped.name}_1")] if self.group > 1 else [ji]
+        columns = extent_of(sch, sch.get_loops(copy)[-1])
+        line = loops.pop(narrow.row.name)
+        rows = extent_of(sch, line)
+        steps = [*(x for name, x in loops.items() if kinds[name] == "reduce"), ko]
+        outer = [x for name, x in loops.items() if kinds[name] == "spatial"]
+        io, ii = sch.split(line, [None, self.rows])
+        sch.reorder(*outer, jo, io, *steps, ii, jv, *inner)
+        sch.set_scope(rv, 0, "local")
+        sch.reverse_compute_at(copy, io)
+        self.sum_tile(sch, rv, steps, ii, jv, ji)
+        finish_tile(sch, loops_inside(sch, copy, io), self.lanes)
+        partition_tails(sch, (jo, columns, self.width), (io, rows, self.rows))
+
 
 def _is_known(sch: Schedule, buffer: Buffer) -> bool:
-    fn: Any = next(iter(sch.mod.functions.values()))
+    fn = sch.state.fn
     return any(fn.buffer_map.get(fn.params[int(k)]) is buffer for k in fn.get_attr(KNOWN, ()))
 
 
 def _grouped(view: View, one: Factor, other: Factor) -> Var | None:
     """The reduce axis to take in groups: the longest that alone indexes both factors."""
-    best, most = None, 0
-    for axis in view.block.iter_vars:
-        extent = view.extents[axis.var]
-        fits = axis.is_reduce and one.is_alone(axis.var) and other.is_alone(axis.var)
-        if fits and extent is not None and extent > most:
-            best, most = axis.var, extent
-    return best
+    reduced = [a.var for a in view.block.iter_vars if a.is_reduce and view.extents[a.var]]
+    alone = [v for v in reduced if one.is_alone(v) and other.is_alone(v)]
+    return max(alone, key=lambda v: view.extents[v] or 0, default=None)
 
 
 def _row(indices: Any, one: Factor, other: Factor) -> Var | None:
@@ -307,36 +322,6 @@ def _row(indices: Any, one: Factor, other: Factor) -> Var | None:
     used, streamed = free_variables(one.load), free_variables(other.load)
     rows = [v for v in indices if isinstance(v, Var) and v in used and v not in streamed]
     return rows[-1] if rows else None
-
-
-def _tile(
-    sch: Schedule,
-    rv: Any,
-    copy: Any,
-    axes: tuple[Var, Var, Var],
-    plan: LowPrecision,
-) -> None:
-    """Sum up tiles of rows x vectors in registers, and write each once."""
-    vector, row, grouped = axes
-    height, vectors, lanes = plan.rows, plan.vectors, plan.lanes
-    block = sch.get(rv)
-    loops = dict(zip((a.var.name for a in block.iter_vars), sch.get_loops(rv)))
-    kinds = {a.var.name: a.iter_type for a in block.iter_vars}
-    jo, jv, ji = (loops.pop(f"{vector.name}_{k}") for k in range(3))
-    ko = loops.pop(f"{grouped.name}_0")
-    inner = [ji, loops.pop(f"{grouped.name}_1")] if plan.group > 1 else [ji]
-    columns = extent_of(sch, sch.get_loops(copy)[-1])
-    line = loops.pop(row.name)
-    rows = extent_of(sch, line)
-    steps = [*(x for name, x in loops.items() if kinds[name] == "reduce"), ko]
-    outer = [x for name, x in loops.items() if kinds[name] == "spatial"]
-    io, ii = sch.split(line, [None, height])
-    sch.reorder(*outer, jo, io, *steps, ii, jv, *inner)
-    sch.set_scope(rv, 0, "local")
-    sch.reverse_compute_at(copy, io)
-    plan.sum_tile(sch, rv, steps, ii, jv, ji)
-    finish_tile(sch, loops_inside(sch, copy, io), lanes)
-    partition_tails(sch, (jo, columns, lanes * vectors), (io, rows, height))
 
 
 def finish_copy(sch: Schedule, pack: Any) -> None:

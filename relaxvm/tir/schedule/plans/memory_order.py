@@ -9,18 +9,14 @@ from ....arith import stride
 from ....ir import IntImm, Node, PrimExpr, Var, children, descend, walk
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ..schedule import Schedule
-from .queries import extent_of
+from .queries import axis_loops, extent_of
 
 
 def largest_operand(block: Block) -> BufferLoad | None:
     """The load with most dimensions of what the block does not write itself."""
     own = {r.buffer.data for r in block.writes}
-    best: BufferLoad | None = None
-    for n in walk(block.body):
-        if isinstance(n, BufferLoad) and n.buffer.data not in own:
-            if best is None or len(n.indices) > len(best.indices):
-                best = n
-    return best
+    loads = [n for n in walk(block.body) if isinstance(n, BufferLoad) and n.buffer.data not in own]
+    return max(loads, key=lambda n: len(n.indices), default=None)
 
 
 def memory_order(load: BufferLoad, block: Block) -> dict[Var, int]:
@@ -75,10 +71,10 @@ def run_length(sch: Schedule, block: Block, loops: dict[Var, Any], axes: Sequenc
 def fuse_run(sch: Schedule, rv: Any, loops: Sequence[Any]) -> None:
     """Make the innermost of these loops around a block one, as far as they are one run."""
     block: Block = sch.get(rv)
-    values = dict(zip(sch.state.realize(block).iter_values, block.iter_vars))
-    by_axis = {values[sch.get(x).loop_var].var: x for x in loops if sch.get(x).loop_var in values}
-    run = run_length(sch, block, by_axis, list(by_axis))
-    if run > 1 and list(by_axis.values())[-run:] == list(loops[-run:]):
+    by_axis = axis_loops(sch, rv, loops)
+    axes = sorted(by_axis, key=lambda v: loops.index(by_axis[v]))
+    run = run_length(sch, block, by_axis, axes)
+    if run > 1 and [by_axis[v] for v in axes[-run:]] == list(loops[-run:]):
         sch.fuse(*loops[-run:])
 
 

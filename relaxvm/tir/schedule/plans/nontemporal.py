@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from ....base import CpuModel, ScheduleError
-from ....ir import Call, IntImm, Intrinsic, PrimExpr, Var, const, substitute, walk
+from ....ir import Call, Intrinsic, substitute, walk
+from ...flat import flat_index
 from ...stmt import (
     NONTEMPORAL,
     Block,
@@ -31,7 +32,7 @@ from ...transform.rewriter import constant
 from ..model.facts import BlockKind, facts_of
 from ..model.regions import users_of
 from ..schedule import Schedule
-from .queries import extent_of
+from .queries import extent_of, product_of
 
 # Vectors in one step of the innermost loop, and steps between two looks at the alignment.
 _VECTORS = 4
@@ -73,31 +74,15 @@ def _steps(sch: Schedule, rv: Any, cpu: CpuModel) -> tuple[int, int] | None:
 
 def is_large(sch: Schedule, buffer: Buffer, size_bytes: int) -> bool:
     """Whether a buffer is a parameter of more than `size_bytes`."""
-    size = buffer.dtype.itemsize
-    for extent in buffer.shape:
-        if not isinstance(extent, IntImm):
-            return False
-        size *= extent.value
-    return size > size_bytes and buffer in sch.state.fn.buffers
+    count = product_of(map(constant, buffer.shape))
+    large = count is not None and count * buffer.dtype.itemsize > size_bytes
+    return large and buffer in sch.state.fn.buffers
 
 
 def _is_for_others(sch: Schedule, buffer: Buffer) -> bool:
     """Whether nobody here reads the buffer, and one block alone writes it."""
     readers, writers = users_of(sch.state, buffer.data)
     return not readers and len(writers) == 1 and not buffer.strides
-
-
-def flat_index(access: BufferLoad | BufferStore, values: Mapping[Var, PrimExpr]) -> PrimExpr:
-    """The place of an element in its buffer, row by row, with `values` for variables."""
-    place: PrimExpr | None = None
-    for index, extent in zip(access.indices, access.buffer.shape):
-        position = substitute(index, values)
-        place = (
-            position
-            if place is None
-            else place * extent.astype(position.dtype) + position.astype(place.dtype)
-        )
-    return const(0, "int64") if place is None else place
 
 
 def _runs_along(sch: Schedule, block: Block, loop: For) -> bool:
@@ -114,7 +99,7 @@ def _runs_along(sch: Schedule, block: Block, loop: For) -> bool:
     for n in walk(block.body):
         if not isinstance(n, (BufferLoad, BufferStore)):
             continue
-        place = analyzer.simplify(flat_index(n, values))
+        place = analyzer.simplify(substitute(flat_index(n.buffer, n.indices), values))
         stride = constant(analyzer.simplify(substitute(place, following) - place))
         if n.buffer.strides or stride not in ((0, 1) if isinstance(n, BufferLoad) else (1,)):
             return False

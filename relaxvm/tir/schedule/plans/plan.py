@@ -11,8 +11,9 @@ that one can be written by hand, kept with what was measured, and searched for.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, replace
 from random import Random
 from typing import Any
 
@@ -57,6 +58,11 @@ class Plan(Plain):
         for the block, or this one itself, do no harm.
         """
         return ()
+
+    def varied(self, **choices: Iterable[Any]) -> Iterator[Plan]:
+        """The plan with every combination of what these fields could be."""
+        for values in itertools.product(*choices.values()):
+            yield replace(self, **dict(zip(choices, values)))
 
     def simpler(self) -> Plan | None:
         """What to do instead where a primitive refuses to carry the plan out."""

@@ -31,14 +31,13 @@ from ....base import CpuModel, record
 from ....ir import GE, LT, Call, IntImm, Var
 from ...stmt import Block, BufferStore
 from ..model.reducer import match_reducer
-from ..model.regions import users_of
 from ..primitives.windows import guarded
 from ..schedule import Schedule
-from .contraction import partition_tails, variables_of
+from .contraction import partition_tails, sums_in_registers, variables_of
 from .cost import Cost, Demand, predict, rates_of
 from .matches import Pool, match_pool
 from .plan import Plan
-from .queries import TYPICAL_SIZE, extent_of, is_pointwise, loops_inside, loops_of
+from .queries import TYPICAL_SIZE, extent_of, loops_inside, loops_of
 from .view import View
 
 # Vectors that are accumulated at once, and lanes: as many as `vectorize` takes.
@@ -81,9 +80,7 @@ class Windows(Plan):
         return replace(plan, share=share and _may_share(pool))
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for vectors in (1, 2, 4, _VECTORS):
-            for share in (False, True):
-                yield Windows(self.lanes, vectors, share)
+        return self.varied(vectors=(1, 2, 4, _VECTORS), share=(False, True))
 
     def wrong(self, view: View) -> str | None:
         pool = view.found(_pool_of)
@@ -96,8 +93,7 @@ class Windows(Plan):
         return None
 
     def members(self, view: View) -> Sequence[Any]:
-        after = view.found(_pointwise_after)
-        return [view.rv] if after is None else [view.rv, after]
+        return [view.rv] if view.pointwise is None else [view.rv, view.pointwise]
 
     def cost(self, view: View, cpu: CpuModel) -> Cost:
         pool: Any = view.found(_pool_of)
@@ -114,7 +110,7 @@ class Windows(Plan):
 
     def apply(self, view: View) -> None:
         pool: Any = view.found(_pool_of)
-        after = view.found(_pointwise_after)
+        after = view.pointwise
         if pool.along is None:
             self._beside(view.sch, view.rv, pool, after)
         else:
@@ -208,13 +204,7 @@ class Windows(Plan):
         width = tile_width(extent, self.lanes, self.vectors, bool(_conditions(sch, rv)))
         over, within = sch.split(vector, [None, width])
         sch.reorder(over, *taps, within)
-        if after is None:
-            write = sch.cache_write(rv, 0, "local")
-        else:
-            write = after
-            sch.set_scope(rv, 0, "local")
-        sch.reverse_compute_at(write, over)
-        first = sch.decompose_reduction(rv, taps[0])
+        first, write = sums_in_registers(sch, rv, over, taps[0], after)
         for each in (first, rv, write):
             sch.vectorize(list(sch.get_loops(each))[-1])
         if math.prod(extent_of(sch, t) or _UNROLLED_TAPS + 1 for t in taps) <= _UNROLLED_TAPS:
@@ -230,13 +220,6 @@ def _pool_of(view: View) -> Pool | None:
     """The pool over plain loops that the block is. Of nothing there is nothing to gain."""
     pool = match_pool(view.block)
     return pool if pool is not None and view.extents and 0 not in view.extents.values() else None
-
-
-def _pointwise_after(view: View) -> Any:
-    """The block that alone computes something of each element of the result, None if none does."""
-    result = view.block.writes[0].buffer
-    alone = view.epilogue is not None and len(users_of(view.sch.state, result.data)[0]) == 1
-    return view.epilogue if alone and is_pointwise(view.sch, view.epilogue, result) else None
 
 
 def _may_share(pool: Pool) -> bool:

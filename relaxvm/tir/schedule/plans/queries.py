@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -38,13 +39,10 @@ def extent_of(sch: Schedule, loop: Any) -> int | None:
     return e.value if isinstance(e, IntImm) else None
 
 
-def iterations(sch: Schedule, loops: Sequence[Any]) -> float:
-    """How often what is inside the loops runs, symbols taken for typical."""
-    steps = 1.0
-    for loop in loops:
-        extent = extent_of(sch, loop)
-        steps *= TYPICAL_SIZE if extent is None else extent
-    return steps
+def product_of(sizes: Iterable[int | None]) -> int | None:
+    """The product of sizes, None if one of them is known only when the kernel runs."""
+    known: list[Any] = list(sizes)
+    return None if None in known else math.prod(known)
 
 
 def never_runs(sch: Schedule, rv: Any) -> bool:
@@ -54,16 +52,18 @@ def never_runs(sch: Schedule, rv: Any) -> bool:
     return any(extent_of(sch, loop) == 0 for loop in sch.get_loops(rv))
 
 
+def axis_loops(sch: Schedule, rv: Any, loops: Sequence[Any]) -> dict[Var, Any]:
+    """{axis: loop} of the axes of a block that are one of these loops each."""
+    block, by_var = sch.get(rv), {sch.get(loop).loop_var: loop for loop in loops}
+    axes = zip(block.iter_vars, sch.state.realize(block).iter_values)
+    return {axis.var: by_var[value] for axis, value in axes if value in by_var}
+
+
 def loops_of(sch: Schedule, rv: Any) -> dict[Var, Any] | None:
     """{axis: loop} if each axis of the block is one loop of its own, and there are no others."""
-    by_axis = {}
-    block = sch.get(rv)
-    by_var = {sch.get(loop).loop_var: loop for loop in sch.get_loops(rv)}
-    for axis, value in zip(block.iter_vars, sch.state.realize(block).iter_values):
-        if value not in by_var:
-            return None
-        by_axis[axis.var] = by_var[value]
-    return by_axis if len(by_axis) == len(by_var) else None
+    loops = sch.get_loops(rv)
+    by_axis = axis_loops(sch, rv, loops)
+    return by_axis if len(by_axis) == len(loops) == len(sch.get(rv).iter_vars) else None
 
 
 def loops_inside(sch: Schedule, rv: Any, outer: Any) -> list[Any]:

@@ -19,7 +19,6 @@ from collections.abc import Iterable
 from typing import Any
 
 from ....base import CpuModel, ScheduleError, record
-from ...transform import PARTITION_HINT
 from ..schedule import Schedule
 from .contraction import accumulate, in_registers, partition_tails
 from .cost import Cost, predict
@@ -108,8 +107,8 @@ class Ragged(InTiles):
         accumulate(sch, rv, io, [ii, ji], padded.reduce, self.lanes, write, whole=whole)
         if p.rows is not None or not self.pack_rows:
             partition_tails(sch, (io, p.rows, self.rows))
-        if source.vector in pads and (columns is None or columns > width):
-            sch.annotate(jo, PARTITION_HINT, True)
+        if columns is None or columns > width:
+            partition_tails(sch, (jo, columns, width))
 
 
 def _fill(

@@ -18,9 +18,9 @@ from typing import Any
 
 from ....base import CpuModel, record
 from ...stmt import Block
-from ...transform import PARTITION_HINT
 from ..model.facts import BlockKind
 from ..model.reducer import match_reducer
+from .contraction import partition_tails
 from .cost import Cost, predict
 from .memory_order import Order, is_plain, largest_operand, run_length
 from .plan import Plan
@@ -88,8 +88,7 @@ class Rows(Plan):
         return plan if plan.wrong(view) is None else cls()
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for part in (0, _PART // 4, _PART, 4 * _PART):
-            yield Rows(part)
+        return self.varied(part=(0, _PART // 4, _PART, 4 * _PART))
 
     def simpler(self) -> Rows | None:
         return Rows() if self.part else None
@@ -166,9 +165,8 @@ class Columns(Plan):
         return plan if plan.wrong(view) is None else replace(plan, steps=0)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for tile in {0, max(1, self.tile // 4), self.tile, self.tile * 4}:
-            for steps in (0, 2, _STEP, 8):
-                yield Columns(tile, steps)
+        tiles = {0, max(1, self.tile // 4), self.tile, self.tile * 4}
+        return self.varied(tile=tiles, steps=(0, 2, _STEP, 8))
 
     def wrong(self, view: View) -> str | None:
         order = view.order
@@ -205,7 +203,7 @@ class Columns(Plan):
             return
         room = self.tile
         tile: list[Any] = []
-        hints: list[Any] = []
+        tails: list[Any] = []
         for v in reversed(tail):
             extent = view.extents[v]
             if extent is not None and extent <= room:
@@ -216,8 +214,7 @@ class Columns(Plan):
                 over, within = sch.split(loops[v], [None, room])
                 loops[v] = over
                 tile.insert(0, within)
-                if extent is None or extent % room:
-                    hints.append(over)
+                tails.append((over, extent, room))
             break
         inside = {id(t) for t in tile}
         outer = [loops[v] for v in spatial if id(loops[v]) not in inside]
@@ -229,8 +226,7 @@ class Columns(Plan):
         else:
             sch.reorder(*outer, *slow, fast, *tile)
         sch.decompose_reduction(view.rv, slow[0] if slow else fast)
-        for loop in hints:
-            sch.annotate(loop, PARTITION_HINT, True)
+        partition_tails(sch, *tails)
 
 
 # -- what is reduced -------------------------------------------------------------------------------

@@ -69,11 +69,9 @@ class Streaming(Plan):
         return parted if few and parted.wrong(view) is None else plan
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for width in {max(1, self.width // 2), self.width, self.width * 2}:
-            for runs in (1, 2, 4, 8):
-                for parts in (0, cpu.cores, _PARTS * cpu.cores):
-                    if parts != 1:
-                        yield Streaming(width, runs, parts)
+        widths = {max(1, self.width // 2), self.width, self.width * 2}
+        parts = [n for n in (0, cpu.cores, _PARTS * cpu.cores) if n != 1]
+        return self.varied(width=widths, runs=(1, 2, 4, 8), parts=parts)
 
     def simpler(self) -> Streaming | None:
         return replace(self, parts=0) if self.parts else None

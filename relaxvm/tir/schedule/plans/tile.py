@@ -158,7 +158,9 @@ def panel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None
         return None
     # One row reads the matrix once: panels make one run of it, if it comes from the second cache.
     # From memory, several long runs side by side are faster.
-    if p.rows == 1 and (p.columns == plan.width or _is_far(p.streamed_bytes(), cpu)):
+    size = p.streamed_bytes()
+    far = size is None or size > cpu.l2_bytes
+    if p.rows == 1 and (p.columns == plan.width or far):
         return None
     if not p.can_be_packed():
         return None
@@ -167,7 +169,3 @@ def panel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | None
     if plan.lanes < cpu.lanes(c.streamed.buffer.dtype.bits) and p.columns > plan.width:
         return None
     return constant_panels(c.streamed, c.vector, plan.width)
-
-
-def _is_far(size: int | None, cpu: CpuModel) -> bool:
-    return size is None or size > cpu.l2_bytes

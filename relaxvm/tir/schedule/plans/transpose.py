@@ -14,25 +14,22 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ....base import CpuModel, DataType, record
-from ....ir import Map, PrimExpr, Ramp, Range, Shuffle, Var, const
+from ....ir import PrimExpr, Ramp, Shuffle, Var, const
 from ...stmt import (
     Block,
-    BlockRealize,
     Buffer,
     BufferLoad,
     BufferStore,
-    For,
-    ForKind,
-    IterVar,
     LetStmt,
     PrimFunc,
     Stmt,
     decl_buffer,
     seq,
 )
-from ...transform import PARTITION_HINT
 from ..primitives.intrin import register_builtin
+from ..primitives.nests import function_over, looped, new_axis
 from ..schedule import Schedule
+from .contraction import partition_tails
 from .cost import Cost, predict
 from .plan import Plan
 from .queries import extent_of, is_copy
@@ -68,10 +65,8 @@ class Transpose(Plan):
         return cls(tile, tile, lanes)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
-        for lanes in {0, self.lanes}:
-            for rows in {max(1, self.rows // 2), self.rows, self.rows * 2}:
-                for columns in {max(1, self.columns // 2), self.columns, self.columns * 2}:
-                    yield Transpose(rows, columns, lanes)
+        rows, columns = ({max(1, n // 2), n, n * 2} for n in (self.rows, self.columns))
+        return self.varied(lanes={0, self.lanes}, rows=rows, columns=columns)
 
     def wrong(self, view: View) -> str | None:
         axes = view.transposed
@@ -114,9 +109,7 @@ class Transpose(Plan):
         ro, r = sch.split(loops[across], [None, self.rows])
         wo, w = sch.split(loops[along], [None, self.columns])
         sch.reorder(*others, ro, wo, r, w)
-        for loop, extent, size in ((ro, rows, self.rows), (wo, columns, self.columns)):
-            if extent is None or extent % size:
-                sch.annotate(loop, PARTITION_HINT, True)
+        partition_tails(sch, (ro, rows, self.rows), (wo, columns, self.columns))
 
 
 def _is_of_squares(view: View) -> bool:
@@ -188,9 +181,6 @@ def _intrinsic(store: BufferStore, high: int, wide: int) -> str:
     return name
 
 
-_HANDLE = DataType("handle")
-
-
 class _Square(NamedTuple):
     """A copy of ``high x wide`` elements of `dtype`; `index_dtype` is that of indices.
 
@@ -211,38 +201,19 @@ class _Square(NamedTuple):
     def buffers(self) -> list[Buffer]:
         sizes = (self.high, self.wide, 1)
         return [
-            decl_buffer(
-                [self.number(sizes[k]) for k in kind],
-                name=name,
-                dtype=str(self.dtype),
-            )
+            decl_buffer([self.number(sizes[k]) for k in kind], self.dtype, name)
             for kind, name in ((self.source, "source"), (self.target, "target"))
         ]
 
 
-def _function(buffers: list[Buffer], body: Stmt) -> PrimFunc:
-    handles = tuple(Var(f"{b.name}_handle", _HANDLE) for b in buffers)
-    root = Block((), (), (), "root", body)
-    realize = BlockRealize((), const(True), root)
-    return PrimFunc(handles, realize, None, Map(dict(zip(handles, buffers))))
-
-
 def _description(square: _Square) -> PrimFunc:
     buffers = a, b = square.buffers()
-    zero = square.number(0)
-    axes = [Var(name, square.index_dtype) for name in ("r", "w")]
-    loops = [Var(name, square.index_dtype) for name in ("r0", "w0")]
-    places = [*axes, zero]
+    sizes, dtype = zip("rw", (square.high, square.wide)), square.index_dtype
+    axes = tuple(new_axis(name, n, dtype) for name, n in sizes)
+    places = [*(a.var for a in axes), square.number(0)]
     value = BufferLoad(a, tuple(places[k] for k in square.source))
     store = BufferStore(b, value, tuple(places[k] for k in square.target))
-    extents = [square.number(n) for n in (square.high, square.wide)]
-    domains = [Range.from_min_extent(zero, n) for n in extents]
-    iters = tuple(IterVar(d, v, "spatial") for d, v in zip(domains, axes))
-    block = Block(iters, (), (), "copy", store)
-    body: Stmt = BlockRealize(tuple(loops), const(True), block)
-    for loop, extent in zip(reversed(loops), reversed(extents)):
-        body = For(loop, zero, extent, ForKind.SERIAL, body)
-    return _function(buffers, body)
+    return function_over(buffers, looped(Block(axes, (), (), "copy", store)))
 
 
 def _shuffled(square: _Square) -> PrimFunc:
@@ -295,7 +266,7 @@ def _shuffled(square: _Square) -> PrimFunc:
     body = seq(*stores)
     for var, value in reversed(lets):
         body = LetStmt(var, value, body)
-    return _function(buffers, body)
+    return function_over(buffers, body)
 
 
 # What machines exchange at once: most shuffle within 128 bits, or move those as a whole.

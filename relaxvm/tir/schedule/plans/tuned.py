@@ -11,9 +11,9 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ....base import ScheduleError, decided, in_function
+from ....base import ScheduleError, decided
 from ....ir import IRModule, PassContext, walk
-from ....ir.transform import module_pass
+from ....ir.transform import prim_func_pass
 from ...stmt import FORMULA, REASSOCIATE, Block, PrimFunc
 from ..schedule import Schedule
 from .default import SCHEDULED, is_scheduled
@@ -24,32 +24,21 @@ Source = Callable[[PrimFunc, Any], Schedule | None]
 SOURCES: contextvars.ContextVar[tuple[Source, ...]] = contextvars.ContextVar("tuned", default=())
 
 
-@module_pass(opt_level=1, numerics="reassociates", obeys_numerics=True)
-def ApplyTuned(mod: IRModule, ctx: PassContext, *, target: Any) -> IRModule:
-    """Schedule the loop functions of `mod` that a source which is entered knows for `target`.
+@prim_func_pass(opt_level=1, numerics="reassociates", obeys_numerics=True)
+def ApplyTuned(fn: PrimFunc, mod: IRModule, ctx: PassContext, *, target: Any) -> PrimFunc:
+    """Schedule the loop functions of a module that a source which is entered knows for `target`.
     Under `numerics="exact"` none is asked: nobody has said in which order a schedule adds up.
 
     A schedule that is refused is left out with a warning, and rules choose another.
     """
     sources = SOURCES.get()
-    if not sources or ctx.get("numerics") == "exact":
-        return mod
-    changed = {}
-    for gv, fn in mod.items():
-        if not isinstance(fn, PrimFunc) or fn.get_attr(SCHEDULED, False):
-            continue
-        if fn.span is not FORMULA and is_scheduled(fn):
-            continue
-        with in_function(gv):
-            tuned = _asked(fn, target, sources, gv.name_hint)
-        if tuned is not None:
-            changed[gv] = as_tuned(fn, tuned)
-    if not changed:
-        return mod
-    new = mod.clone()
-    for gv, fn in changed.items():
-        new[gv] = fn
-    return new
+    if not sources or ctx.get("numerics") == "exact" or fn.get_attr(SCHEDULED, False):
+        return fn
+    if fn.span is not FORMULA and is_scheduled(fn):
+        return fn
+    name = next(gv.name_hint for gv, each in mod.items() if each is fn)
+    tuned = _asked(fn, target, sources, name)
+    return fn if tuned is None else as_tuned(fn, tuned)
 
 
 def as_tuned(fn: PrimFunc, tuned: PrimFunc) -> PrimFunc:
@@ -75,7 +64,5 @@ def _asked(fn: PrimFunc, target: Any, sources: tuple[Source, ...], name: str) ->
             continue
         if schedule is not None:
             decided("scheduled as it was tuned")
-            (tuned,) = schedule.mod.functions.values()
-            assert isinstance(tuned, PrimFunc)
-            return tuned
+            return schedule.state.fn
     return None

@@ -17,7 +17,7 @@ from ...transform.rewriter import constant
 from ..model.facts import BlockKind, Facts, facts_of
 from ..primitives.packing import factors_of
 from ..schedule import Schedule
-from .contraction import Product, epilogue_of, match_contraction
+from .contraction import Product, match_contraction
 from .convolution_shape import Convolution, Sizes, match_convolution, sizes_of
 from .cost import Demand
 from .matches import Across, match_gather, match_pool, other_axis
@@ -27,7 +27,6 @@ from .queries import (
     calls_of,
     extent_of,
     is_pointwise,
-    iterations,
     last_moving,
     loops_of,
     reduces,
@@ -153,7 +152,8 @@ class View:
     @cached_property
     def steps(self) -> float:
         """How often the block runs, symbols taken for typical."""
-        return iterations(self.sch, self.loops)
+        extents = (extent_of(self.sch, loop) for loop in self.loops)
+        return math.prod((TYPICAL_SIZE if n is None else n for n in extents), start=1.0)
 
     def sweep(
         self, cpu: CpuModel, inner: float = math.inf, work: float = 0.0, parts: int = 0
@@ -188,15 +188,23 @@ class View:
 
     @cached_property
     def epilogue(self) -> Any:
-        """The block that alone reads the result, element by element; None if there is none."""
-        return epilogue_of(self.sch, self.rv)
+        """The block that alone reads the result, element by element; None if there is none, or if
+        the result is an output.
+        """
+        sch, readers = self.sch, self.sch.get_consumers(self.rv)
+        out = self.block.writes[0].buffer if self.block.writes else None
+        root: Block = sch.get(root_of(sch))
+        if len(readers) != 1 or not any(b is out for b in root.alloc_buffers):
+            return None
+        reader: Block = sch.get(readers[0])
+        return readers[0] if isinstance(reader.body, BufferStore) and not reduces(reader) else None
 
     @cached_property
     def pointwise(self) -> Any:
         """The block that alone reads the result, just where it writes; None if there is none."""
-        sch, readers = self.sch, self.sch.get_consumers(self.rv)
-        alone = len(readers) == 1 and is_pointwise(sch, readers[0], self.block.writes[0].buffer)
-        return readers[0] if alone else None
+        after = self.epilogue
+        here = after is not None and is_pointwise(self.sch, after, self.block.writes[0].buffer)
+        return after if here else None
 
     @cached_property
     def convolution(self) -> Convolution | None:

@@ -26,19 +26,19 @@ import numpy as np
 from ....base import CpuModel, ScheduleError, decided, record
 from ....ir import IntImm, Map, PassContext, walk
 from ...stmt import Block, BufferLoad, PrimFunc, SeqStmt, seq
-from ...transform import PARTITION_HINT, with_index_dtype
+from ...transform import with_index_dtype
 from ..model.reducer import match_reducer
 from ..model.regions import users_of
 from ..primitives.fewer_products import ROWS, Filter, match_filter, transformed_weights
 from ..schedule import Schedule
-from .contraction import in_registers, strips_cost, tile_shape
+from .contraction import in_registers, partition_tails, strips_cost, tile_shape
 from .convolution_shape import block_of
 from .convolution_work import Work, from_memory
 from .cost import Cost, Demand, predict, rates_of
 from .injective import inline_producers
 from .panels import Ahead, ahead_of, ask_for_panels
 from .plan import InTiles, Plan
-from .queries import extent_of, is_pointwise, loops_inside, root_of
+from .queries import extent_of, loops_inside, root_of
 from .view import View
 
 # Weights are read once for each pixel: of fewer pixels the larger ones cost more than is saved.
@@ -76,9 +76,8 @@ def with_fewer_products(
         except ScheduleError:
             continue
         decided("{} in fewer products, by tiles of {} rows", view.block, plan.tile)
-        changed: Any = next(iter(sch.mod.functions.values()))
         pack = partial(transformed_weights, rows=plan.tile, panel=plan.width)
-        return _given(changed, sch, weights, places[0]), {places[0]: pack}
+        return _given(sch.state.fn, sch, weights, places[0]), {places[0]: pack}
     return fn, {}
 
 
@@ -323,10 +322,10 @@ class _Winograd(Work):
         own = [sch.get(b) for b in (rv, *sch.get_producers(rv), results, write)]
         every = sch.get_child_blocks(root_of(sch))
         inline_producers(sch, [b for b in every if not any(sch.get(b) is x for x in own)])
-        after = sch.get_consumers(write)
-        if len(after) == 1 and is_pointwise(sch, after[0], sch.get(write).writes[0].buffer):
+        after = View(sch, write).pointwise
+        if after is not None:
             sch.compute_inline(write)
-            write = after[0]
+            write = after
         before = sch.get_producers(inputs)
         for first in (b for each in before for b in sch.get_producers(each)):
             sch.compute_inline(first)
@@ -353,12 +352,8 @@ class _Winograd(Work):
         across, vector = sch.split(last, [None, lanes])
         sch.reorder(pixel, across, row, vector)
         self.finish([across, row], vector)
-        sums = sch.cache_write(rv, 0, "local")
-        sch.reverse_compute_at(sums, a)
-        self.sum_in_tile(k, 3)
+        self.sum_in_tile(a, k, 3, sch.cache_write(rv, 0, "local"))
         ask_for_panels(sch, [k, s], Ahead(self.plan.ahead, self.plan.panel))
-        self.write_tile(sums, a, lanes)
         self.finish_copy(write, ti, True)
-        if wide % self.plan.rows:
-            sch.annotate(wo, PARTITION_HINT, True)
+        partition_tails(sch, (wo, wide, self.plan.rows))
         self.join([n, tb])

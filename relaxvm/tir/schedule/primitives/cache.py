@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ....arith import Numbers, number_of
-from ....ir import Add, PointerType, PrimExpr, PrimType, Range, Var, binary, cast, const
+from ....arith import Numbers, Span, as_number, number_of
+from ....ir import Add, PrimExpr, binary, cast, const
 from ...stmt import (
     Block,
     BlockRealize,
@@ -14,50 +15,45 @@ from ...stmt import (
     BufferLoad,
     BufferStore,
     For,
-    IterVar,
     SeqStmt,
     Stmt,
+    decl_buffer,
 )
 from ..model.bindings import loop_uses, runs_everywhere, runs_its_part
 from ..model.boxes import Box, region_while
 from ..model.dependence import loops_between
-from ..model.facts import BlockKind, facts_of
+from ..model.facts import facts_of
 from ..model.places import add_allocation, common_place, insert_after, insert_before, top_child
 from ..model.primitive import BLOCK, list_of, primitive
-from ..model.regions import (
-    only_plain_accesses,
-    point_region,
-    refresh_around,
-    replace_buffers,
-)
+from ..model.regions import only_plain_accesses, point_region, refresh_around, replace_buffer
 from ..model.spans import new_realize, union
-from ..model.state import State, paired_blocks, refuse
-from .marks import check_scope, find_buffer, pointer_var
+from ..model.state import State, refuse
+from .marks import check_scope, find_buffer
+from .nests import looped, new_axis
 
 
 def new_buffer(like: Buffer, name: str, scope: str, shape: Any = None) -> Buffer:
     """A buffer to allocate, of the dtype (and shape) of another."""
     check_scope(scope)
-    data = pointer_var(name, PointerType(PrimType(like.dtype), scope))
-    return Buffer(data, like.dtype, like.shape if shape is None else shape, (), name=name)
+    shape = like.shape if shape is None else shape
+    return decl_buffer(shape, like.dtype, name, scope=scope)
 
 
 def copy_block(
-    name: str, source: Buffer, target: Buffer, lows: Sequence[Any], extents: Any
+    name: str, source: Buffer, target: Buffer, parts: Iterable[Span | None] = itertools.repeat(None)
 ) -> Block:
-    """``target[low + v] = source[low + v]`` over axes v of the given extents."""
-    axes: list[IterVar] = []
-    indices: list[PrimExpr] = []
-    for k, (low, extent) in enumerate(zip(lows, extents)):
-        size = source.shape[k]
-        var = Var(f"v{k}", size.dtype)
-        top = const(extent, size.dtype) if isinstance(extent, int) else cast(size.dtype, extent)
-        axes.append(IterVar(Range.from_min_extent(const(0, size.dtype), top), var))
-        indices.append(binary(Add, cast(size.dtype, low), var) if low is not None else var)
-    store = BufferStore(target, BufferLoad(source, tuple(indices)), tuple(indices))
-    return Block(
-        tuple(axes), (point_region(source, indices),), (point_region(target, indices),), name, store
+    """``target[low + v] = source[low + v]`` over the parts (low, extent) of dimensions, or all of
+    those of which none is given.
+    """
+    sizes = [(0, size) if part is None else part for part, size in zip(parts, source.shape)]
+    axes = tuple(
+        new_axis(f"v{k}", extent, source.shape[k].dtype) for k, (_, extent) in enumerate(sizes)
     )
+    lows = (as_number(low, a.var.dtype) for a, (low, _) in zip(axes, sizes))
+    indices = tuple(binary(Add, low, a.var) for a, low in zip(axes, lows))
+    read, written = (point_region(b, indices) for b in (source, target))
+    store = BufferStore(target, BufferLoad(source, indices), indices)
+    return Block(axes, (read,), (written,), name, store)
 
 
 def _check_accesses(state: State, scope: Block, buffer: Buffer, what: str) -> None:
@@ -70,20 +66,6 @@ def _region(state: State, users: Sequence[tuple[BlockRealize, Any]], inside: Stm
     """What the accesses touch while all loops inside `inside` run."""
     boxes = (region_while(state, r, a, loops_between(state, r, inside)) for r, a in users)
     return union(state, boxes)
-
-
-def _spans(state: State, buffer: Buffer, box: Box | None) -> list[tuple[PrimExpr, Any] | None]:
-    """Along each dimension (low, extent), or None: all of it."""
-    out: list[Any] = []
-    m = Numbers(state.analyzer)
-    for k, size in enumerate(buffer.shape):
-        span = box.axes[k] if box is not None else None
-        whole = number_of(size)
-        if span is None or m.at_most(whole, span[1]) or not isinstance(span[1], int):
-            out.append(None)
-        else:
-            out.append(span)
-    return out
 
 
 def _placed(
@@ -100,40 +82,24 @@ def _placed(
 
     written  whether all of the box, and nothing else, has been written: then it is in bounds
     """
-    spans = _spans(state, source, box)
+    m = Numbers(state.analyzer)
     around = loops_between(state, place, scope)
     around += [place] if isinstance(place, For) else []
-    sizes = list(source.shape)
-    if around:
-        block = copy_block(block_name, source, target, [None] * len(sizes), sizes)
-        wanted = {
-            a.var: (cast(a.var.dtype, s[0]), s[1])
-            for a, s in zip(block.iter_vars, spans)
-            if s is not None
-        }
-        nest, _, _ = new_realize(state, block, wanted, around, True)
-        return nest, block
-    lows: list[Any] = []
-    extents: list[Any] = []
-    m = Numbers(state.analyzer)
-    for size, s in zip(sizes, spans):
-        inside = s is not None and (
-            written
-            or (
-                m.at_most(0, number_of(s[0]))
-                and m.at_most(m.add(number_of(s[0]), s[1]), number_of(size))
-            )
-        )
-        if s is None or not inside:
-            lows.append(None)
-            extents.append(size)
-        else:
-            zero = isinstance(number_of(s[0]), int) and number_of(s[0]) == 0
-            lows.append(None if zero else s[0])
-            extents.append(s[1])
-    block = copy_block(block_name, source, target, lows, extents)
-    nest, _, _ = new_realize(state, block, {}, [], True)
-    return nest, block
+
+    def is_part(span: Any, size: PrimExpr) -> bool:
+        if span is None or not isinstance(span[1], int) or m.at_most(number_of(size), span[1]):
+            return False
+        return bool(around) or written or m.inside(span, (const(0, size.dtype), number_of(size)))
+
+    axes = box.axes if box is not None else [None] * source.ndim
+    spans = [s if is_part(s, size) else None for s, size in zip(axes, source.shape)]
+    if not around:
+        block = copy_block(block_name, source, target, spans)
+        return looped(block), block
+    block = copy_block(block_name, source, target)
+    parts = [(a.var, s) for a, s in zip(block.iter_vars, spans) if s is not None]
+    wanted = {v: (cast(v.dtype, s[0]), s[1]) for v, s in parts}
+    return new_realize(state, block, wanted, around, True)[0], block
 
 
 def _chosen(
@@ -157,9 +123,9 @@ def _rebind(state: State, blocks: Sequence[Block], old: Buffer, new: Buffer) -> 
     """The blocks with one buffer in place of another."""
     for block in blocks:
         now = state.now(block)
-        rebound = replace_buffers(now, {old: new})
+        rebound = replace_buffer(now, old, new)
         if rebound is not now:
-            state = state.replace(now, rebound, paired_blocks(now, rebound)[1:])
+            state = state.exchange(now, rebound)
             state = refresh_around(state, rebound)
     return state
 
@@ -188,7 +154,7 @@ def cache_read(
     scope = state.scope(state.realize(block))
     users = state.child_realizes(scope)
     what = f"cache_read of {buffer.name}"
-    readers = [r for r in users if buffer.data in _reads(state, r)]
+    readers = [r for r in users if buffer.data in facts_of(state, r.block).used_data()]
     writers = [r for r in users if buffer.data in facts_of(state, r.block).write_data()]
     if len(writers) > 1:
         refuse(
@@ -198,12 +164,10 @@ def cache_read(
     readers = _chosen(state, consumer_blocks, [r for r in readers if r not in writers], buffer.name)
     if not any(r.block is block for r in readers):
         refuse(f"block {block.name_hint} writes {buffer.name} itself", block)
-    rank = {id(r): k for k, r in enumerate(users)}
+    anchor: Stmt | None = None
+    place: Stmt = scope
     if writers:
-        anchor_of = _after_writer(state, scope, writers[0], readers, rank, buffer)
-        place: Stmt = anchor_of[1]
-    else:
-        place = scope
+        anchor, place = _after_writer(state, scope, writers[0], readers, buffer)
     accesses = [
         (r, a)
         for r in readers
@@ -214,26 +178,16 @@ def cache_read(
     name = f"{buffer.name}_{storage_scope}"
     copy = new_buffer(buffer, name, storage_scope)
     nest, new_block = _placed(state, scope, place, name, buffer, copy, box, False)
-    if writers:
-        anchor = anchor_of[0]
-        moved = [r.block for r in readers]
-        if any(anchor in state.around(r) for r in readers):
-            refuse(
-                f"block {writers[0].block.name_hint} and its readers are in one statement", block
-            )
-        state = insert_after(state, anchor, nest)
-    else:
-        moved = [r.block for r in readers]
+    if anchor is None:
         state = insert_before(state, scope.body, nest)
+    else:
+        if any(anchor in state.around(r) for r in readers):
+            name = writers[0].block.name_hint
+            refuse(f"block {name} and its readers are in one statement", block)
+        state = insert_after(state, anchor, nest)
     state = add_allocation(state, scope, copy)
-    state = _rebind(state, moved, buffer, copy)
+    state = _rebind(state, [r.block for r in readers], buffer, copy)
     return state, state.now(new_block)
-
-
-def _reads(state: State, r: BlockRealize) -> set[Var]:
-    facts = facts_of(state, r.block)
-    own = set() if facts.kind in (BlockKind.COMPLETE, BlockKind.REDUCTION) else facts.write_data()
-    return facts.read_data() | own
 
 
 def _after_writer(
@@ -241,15 +195,15 @@ def _after_writer(
     scope: Block,
     writer: BlockRealize,
     readers: Sequence[BlockRealize],
-    rank: dict[int, int],
     buffer: Buffer,
     near: bool = False,
 ) -> tuple[Stmt, Stmt]:
     """(the statement that holds the writer, what it directly stands in): both within the innermost
     place common to the writer and its readers (near: and one of its readers).
     """
+    order = state.child_realizes(scope)
     for r in readers:
-        if rank[id(r)] < rank[id(writer)]:
+        if order.index(r) < order.index(writer):
             refuse(f"block {r.block.name_hint} reads {buffer.name} before it is written", r.block)
     if near:
         # What is read outside is complete anyway: stay close to the first reader.
@@ -302,18 +256,14 @@ def cache_write(
         refuse(
             f"block {name} does not write {buffer.name} afresh: {facts.why or facts.kind}", block
         )
-    others = [
-        r
-        for r in users
-        if r is not realize and buffer.data in facts_of(state, r.block).write_data()
-    ]
+    writers = [r for r in users if buffer.data in facts_of(state, r.block).write_data()]
     why = runs_everywhere(state, block)
     if why and not runs_its_part(state, realize):
         refuse(f"it is not shown which elements block {name} writes: {why}", block)
-    readers = [r for r in users if buffer.data in _reads(state, r) and r is not realize]
-    rank = {id(r): k for k, r in enumerate(users)}
+    readers = [r for r in users if buffer.data in facts_of(state, r.block).used_data()]
+    readers = [r for r in readers if r is not realize]
     if readers:
-        anchor, place = _after_writer(state, scope, realize, readers, rank, buffer, near=True)
+        anchor, place = _after_writer(state, scope, realize, readers, buffer, near=True)
     else:
         place = scope.body if scope.body in state.around(realize) else scope
         anchor = top_child(state, realize, place) if place is not realize else realize
@@ -328,8 +278,8 @@ def cache_write(
     if any(b is None for b in box.axes):
         refuse(f"it is not known which region of {buffer.name} block {name} writes", block)
     _check_inside(state, buffer, box, name, block)
-    for r in others:
-        if not _apart(state, box, r, buffer, place):
+    for r in writers:
+        if r is not realize and not _apart(state, box, r, buffer, place):
             refuse(f"block {r.block.name_hint} also writes {buffer.name}", r.block)
     copy_name = f"{buffer.name}_{storage_scope}"
     copy = new_buffer(buffer, copy_name, storage_scope)

@@ -10,27 +10,23 @@ from ....ir import (
     Cast,
     IntImm,
     Node,
-    PointerType,
     PrimExpr,
-    PrimType,
-    Range,
     Var,
     cast,
     children,
-    const,
     descend,
     substitute,
     walk,
 )
 from ....ir.walk import transform
-from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, seq
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, decl_buffer, seq
 from ..model.facts import facts_of
 from ..model.places import add_allocation, insert_before
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, refuse
-from .layout import looped
-from .marks import check_scope, pointer_var
+from .marks import check_scope
+from .nests import looped, new_axis
 
 
 @primitive(block=BLOCK, gives=list_of(BLOCK))
@@ -70,15 +66,14 @@ def cache_index(
                 refuse(f"the range of axis {a.var.name} of block {name} changes", block)
         new_block, buffer, load = _kept(e, used, len(new_blocks), storage_scope)
         new_blocks.append(with_regions(state, new_block))
-        nests.append(looped(new_blocks[-1])[0])
+        nests.append(looped(new_blocks[-1]))
         buffers.append(buffer)
         kept[id(e)] = load
     new = transform(block, lambda n: None, pre=lambda n: kept.get(id(n), _whole(n)))
     state = state.replace(block, with_regions(state, new))
     scope = state.now(scope)
     state = insert_before(state, scope.body, seq(*nests))
-    for b in buffers:
-        state = add_allocation(state, state.now(scope), b)
+    state = add_allocation(state, scope, *buffers)
     return state, [state.now(b) for b in new_blocks]
 
 
@@ -93,12 +88,8 @@ def _kept(
     """(the block that computes `e`, its buffer, the load that stands for `e`)."""
     name = f"index_{position}"
     sizes = tuple(a.range.extent for a in used)
-    data = pointer_var(name, PointerType(PrimType(e.dtype), scope))
-    buffer = Buffer(data, e.dtype, sizes, (), name=name)
-    new = [
-        IterVar(Range.from_min_extent(const(0, n.dtype), n), Var(f"v{k}", a.var.dtype))
-        for k, (a, n) in enumerate(zip(used, sizes))
-    ]
+    buffer = decl_buffer(sizes, e.dtype, name, scope=scope)
+    new = [new_axis(f"v{k}", a.range.extent, a.var.dtype) for k, a in enumerate(used)]
     places = {a.var: cast(a.var.dtype, v.var) + a.range.min for a, v in zip(used, new)}
     store = BufferStore(buffer, substitute(e, places), tuple(v.var for v in new))
     block = Block(tuple(new), (), (), name, store)

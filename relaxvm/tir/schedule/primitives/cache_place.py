@@ -9,12 +9,12 @@ from ...stmt import Block
 from ..model.facts import facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, LOOP, list_of, primitive
-from ..model.regions import only_plain_accesses, refresh_around, replace_buffers
-from ..model.state import State, paired_blocks, refuse
+from ..model.regions import only_plain_accesses, refresh_around, replace_buffer
+from ..model.state import State, refuse
 from .cache import cache_read, cache_write, copy_block, new_buffer
-from .layout import looped
 from .marks import find_buffer
 from .moving import compute_at, reverse_compute_at
+from .nests import looped
 
 
 @primitive(loop=LOOP, block=BLOCK, gives=BLOCK)
@@ -75,13 +75,12 @@ def cache_inplace(
         if r is not realize and buffer.data in theirs.read_data() | theirs.write_data():
             refuse(f"block {r.block.name_hint} in the same loops uses {buffer.name}", r.block)
     copy = new_buffer(buffer, f"{buffer.name}_{storage_scope}", storage_scope)
-    nothing = [None] * buffer.ndim
-    read = copy_block(copy.name, buffer, copy, nothing, list(buffer.shape))
-    write = copy_block(copy.name, copy, buffer, nothing, list(buffer.shape))
-    replaced = replace_buffers(block, {buffer: copy})
-    state = insert_before(state, anchor, looped(read)[0])
-    state = insert_after(state, anchor, looped(write)[0])
+    read = copy_block(copy.name, buffer, copy)
+    write = copy_block(copy.name, copy, buffer)
+    replaced = replace_buffer(block, buffer, copy)
+    state = insert_before(state, anchor, looped(read))
+    state = insert_after(state, anchor, looped(write))
     state = add_allocation(state, scope, copy)
-    state = state.replace(state.now(block), replaced, paired_blocks(block, replaced)[1:])
+    state = state.exchange(state.now(block), replaced)
     state = refresh_around(state, replaced)
     return state, (state.now(read), state.now(write))

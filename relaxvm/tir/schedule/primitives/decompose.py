@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ....ir import IntImm, PrimExpr, Var, substitute
@@ -24,11 +25,10 @@ def _check(state: State, block: Block, target: For) -> tuple[BlockRealize, list[
         refuse(f"block {name} is no reduction that can be decomposed: {why}", block)
     realize = state.realize(block)
     loops = state.loops_above(realize)
-    if not any(f is target for f in loops):
+    if target not in loops:
         refuse(f"loop {target.loop_var.name} is not around block {name}", target, block)
-    inner = loops[next(k for k, f in enumerate(loops) if f is target) :]
-    outer = loops[: len(loops) - len(inner)]
-    for f in outer:
+    inner = loops[loops.index(target) :]
+    for f in loops[: loops.index(target)]:
         if loop_uses(realize, f.loop_var) & {"reduce"}:
             refuse(
                 f"loop {f.loop_var.name}, outside of loop {target.loop_var.name}, moves a reduce "
@@ -106,6 +106,19 @@ def decompose_reduction(state: State, block: Block, loop: Var) -> tuple[State, B
     """
     target = state.loop(loop)
     realize, inner = _check(state, block, target)
+    nest, init = init_nest(state, realize, inner)
+    update = with_regions(state, block.replace(init=None, name_hint=f"{block.name_hint}_update"))
+    state = state.replace(block, update)
+    state = insert_before(state, state.loop(loop), nest)
+    state = refresh_around(state, init)
+    return state, state.now(init)
+
+
+def init_nest(state: State, realize: BlockRealize, inner: Sequence[For]) -> tuple[Stmt, Block]:
+    """The init of a reduction under those of the loops `inner` that move its spatial axes: (the
+    nest, its block).
+    """
+    block = realize.block
     assert block.init is not None
     values: dict[Var, PrimExpr] = {}
     kept: list[tuple[For, Var]] = []
@@ -137,8 +150,4 @@ def decompose_reduction(state: State, block: Block, loop: Var) -> tuple[State, B
         kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
         low, extent = substitute(f.min, values), substitute(f.extent, values)
         nest = For(var, low, extent, kind, nest)
-    update = with_regions(state, block.replace(init=None, name_hint=f"{block.name_hint}_update"))
-    state = state.replace(block, update)
-    state = insert_before(state, state.loop(loop), nest)
-    state = refresh_around(state, init)
-    return state, state.now(init)
+    return nest, init

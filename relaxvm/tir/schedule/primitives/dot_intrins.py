@@ -14,22 +14,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ....base import DataType
-from ....ir import Broadcast, PrimExpr, Ramp, Range, Var, cast, const
+from ....ir import INT32, Broadcast, PrimExpr, Ramp, cast, const
 from ...op import dot_accumulate, reinterpret
-from ...stmt import (
-    Block,
-    BlockRealize,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    For,
-    ForKind,
-    IterVar,
-    PrimFunc,
-    Stmt,
-    decl_buffer,
-)
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc, decl_buffer
 from .intrin import register_builtin
+from .nests import function_over, looped, new_axis
 
 _LANES = (4, 8, 16)
 # (dtype of A, dtype of B, sums in); four bytes of each are in one lane of the sums.
@@ -88,23 +77,12 @@ class _Dots(NamedTuple):
 
     def _description(self) -> PrimFunc:
         buffers = x, y, acc = self.buffers()
-        i, k = Var("i", "int32"), Var("k", "int32")
-        loops = [
-            (Var("i0", "int32"), i, self.lanes, "spatial"),
-            (Var("k0", "int32"), k, self.group, "reduce"),
-        ]
+        axes = new_axis("i", self.lanes, INT32), new_axis("k", self.group, INT32, "reduce")
+        i, k = (a.var for a in axes)
         product = cast(self.out, BufferLoad(x, (k,)))
         product = product * cast(self.out, BufferLoad(y, self.place(i, k)))
         store = BufferStore(acc, BufferLoad(acc, (i,)) + product, (i,))
-        axes = tuple(
-            IterVar(Range.from_min_extent(const(0), const(n)), var, kind)
-            for _, var, n, kind in loops
-        )
-        block = Block(axes, (), (), "dot", store)
-        body: Stmt = BlockRealize(tuple(loop for loop, *_ in loops), const(True), block)
-        for loop, _, n, _ in reversed(loops):
-            body = For(loop, const(0), const(n), ForKind.SERIAL, body)
-        return _function(buffers, body)
+        return function_over(buffers, looped(Block(axes, (), (), "dot", store)))
 
     def _implementation(self) -> PrimFunc:
         buffers = x, y, acc = self.buffers()
@@ -123,18 +101,11 @@ class _Dots(NamedTuple):
             reinterpret(f"{self.a}x{size}", factors),
             BufferLoad(y, place),
         )
-        return _function(buffers, BufferStore(acc, cast(self.out + many, sums), into))
+        return function_over(buffers, BufferStore(acc, cast(self.out + many, sums), into))
 
 
 def _lanes(count: int) -> PrimExpr:
     return Ramp(const(0), const(1), count)
-
-
-def _function(buffers: tuple[Buffer, ...], body: Stmt) -> PrimFunc:
-    handles = tuple(Var(f"{b.name}_handle", "handle") for b in buffers)
-    root = Block((), (), (), "root", body)
-    realize = BlockRealize((), const(True), root)
-    return PrimFunc(handles, realize, None, dict(zip(handles, buffers)))
 
 
 for _a, _b, _out in _KINDS:

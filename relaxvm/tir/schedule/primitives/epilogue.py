@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from ....ir import BinaryExpr, const, structural_equal, substitute
 from ...stmt import Block, BufferLoad, BufferStore
-from ..model.bindings import runs_everywhere
 from ..model.facts import BlockKind, facts_of
 from ..model.primitive import BLOCK, primitive
 from ..model.reducer import match_reducer
@@ -18,6 +17,7 @@ from ..model.regions import (
     with_regions,
 )
 from ..model.state import State, refuse
+from .checks import check_runs_everywhere
 from .inline import check_all_written, check_moves_up, load_indices, single_store, solved
 
 
@@ -74,8 +74,7 @@ def fuse_reduction_epilogue(
     allocated_in(scope, partial, f"{what}: that")
     only_plain_accesses(state, scope, partial, what)
     for each in (reduction, block):
-        if why := runs_everywhere(state, each):
-            refuse(f"{what}: {why}", each)
+        check_runs_everywhere(state, each, what)
     always = const(True)
     check_all_written(state, block, own.indices, always, reduction, body.indices, always)
     check_moves_up(state, block, reduction)

@@ -24,16 +24,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ....arith import Analyzer
-from ....ir import FloatImm, IntImm, Mul, PrimExpr, Range, Var, const, is_const
+from ....ir import FloatImm, IntImm, Mul, PrimExpr, const, is_const
 from ...analysis import get_block_access_region
 from ...op import if_then_else
-from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, Stmt, decl_buffer
-from ..model.bindings import runs_everywhere
-from ..model.places import add_allocation, insert_after, insert_before, top_child
+from ...stmt import Block, Buffer, BufferLoad, BufferStore, decl_buffer
+from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.reducer import match_reducer
 from ..model.state import State, refuse
-from .layout import looped, whole_nest
+from .checks import check_runs_everywhere
+from .layout import whole_nest
+from .nests import looped, new_axis
 
 ROWS = 3
 """Of the filters that can be written so."""
@@ -153,28 +154,19 @@ def fewer_products(
         refuse(f"tiles are of 2 or 4 rows, got {rows}", block)
     if panel < 1 or conv.sizes[0] % panel:
         refuse(f"panels of {panel} leave a rest of {conv.sizes[0]} channels", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {block.name_hint} are not known: {why}", block)
+    check_runs_everywhere(state, block)
     top = whole_nest(state, block)
     form = _Form(conv, rows, panel, block)
     scope = state.scope(state.realize(block))
     place = form.blocks.index(form.products)
-    nests = [looped(b)[0] for b in form.blocks]
+    nests = [looped(b) for b in form.blocks]
     state = state.replace(top, nests[place], [(block, form.products)])
     products = state.now(form.products)
-
-    def anchor(b: Block) -> Stmt:
-        body = state.now(scope).body
-        outer = body if type(body).__name__ == "SeqStmt" else state.now(scope)
-        return top_child(state, state.realize(state.now(b)), outer)
-
     for nest in nests[:place]:
-        state = insert_before(state, anchor(products), nest)
+        state = insert_before(state, nest_of(state, products), nest)
     for nest in reversed(nests[place + 1 :]):
-        state = insert_after(state, anchor(products), nest)
-    for buffer in form.buffers:
-        state = add_allocation(state, scope, buffer)
+        state = insert_after(state, nest_of(state, products), nest)
+    state = add_allocation(state, scope, *form.buffers)
     told = [b for b in form.blocks if b is not form.rows]
     return state, tuple(state.now(b) for b in told)
 
@@ -259,7 +251,7 @@ class _Form:
         if out is None:
             out = decl_buffer(shape, dtype, name)
             self.buffers.append(out)
-        axes = [self._axis(f"v{k}", e) for k, e in enumerate(shape)]
+        axes = [new_axis(f"v{k}", e, self._index) for k, e in enumerate(shape)]
         position = tuple(a.var for a in axes)
         self._add(Block(tuple(axes), (), (), name, BufferStore(out, value(*position), position)))
         return out
@@ -267,8 +259,8 @@ class _Form:
     def _products(self, inputs: Buffer, weight: Buffer, shape: Sequence[Any]) -> None:
         out = decl_buffer(shape, str(inputs.dtype), "products")
         self.buffers.append(out)
-        axes = [self._axis(f"v{k}", e) for k, e in enumerate(shape)]
-        sums = [self._axis(*x, "reduce") for x in zip("cs", weight.shape[2:4])]
+        axes = [new_axis(f"v{k}", e, self._index) for k, e in enumerate(shape)]
+        sums = [new_axis(*x, self._index, "reduce") for x in zip("cs", weight.shape[2:4])]
         n, p, t, w, a, o = position = tuple(x.var for x in axes)
         k, s = (x.var for x in sums)
         step = inputs[n, t, a, k, w + s] * weight[p, a, k, s, o]
@@ -280,11 +272,6 @@ class _Form:
         reads, writes, _ = get_block_access_region(block.replace(init=None))
         own = [r for r in reads if r.buffer not in {w.buffer for w in writes}]
         self.blocks.append(block.replace(reads=tuple(own), writes=tuple(writes)))
-
-    def _axis(self, name: str, extent: Any, kind: str = "spatial") -> IterVar:
-        dtype = self._index
-        size = const(extent, dtype) if isinstance(extent, int) else extent
-        return IterVar(Range.from_min_extent(const(0, dtype), size), Var(name, dtype), kind)
 
 
 def _chosen(row: Any, matrix: np.ndarray, terms: Sequence[PrimExpr]) -> PrimExpr:

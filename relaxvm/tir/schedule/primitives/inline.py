@@ -11,13 +11,7 @@ from ....ir import GE, LT, And, IntImm, PrimExpr, Range, Var, cast, const, subst
 from ...index_map import IndexMap
 from ...op import if_then_else
 from ...stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, IterVar
-from ..model.bindings import (
-    covers_domain,
-    predicate_is_domain,
-    runs_each_once,
-    runs_everywhere,
-    stands_under,
-)
+from ..model.bindings import covers_domain, predicate_is_domain, runs_each_once, stands_under
 from ..model.dependence import check_final, loops_left
 from ..model.facts import BlockKind, facts_of
 from ..model.primitive import BLOCK, primitive
@@ -33,6 +27,7 @@ from ..model.regions import (
     with_regions,
 )
 from ..model.state import State, loads_of, refuse
+from .checks import check_runs_everywhere
 
 
 def single_store(state: State, block: Block, what: str = "inlined") -> BufferStore:
@@ -59,19 +54,15 @@ def solved(
     """
     values = _plainly_solved(axes, indices, targets)
     if values is None:
-        shifted: dict[Any, PrimExpr] = {
-            a.var: a.var + a.range.min for a in axes if number_of(a.range.min) != 0
-        }
+        shifted = {a.var: a.var + a.range.min for a in axes}
         forth = IndexMap([a.var for a in axes], [substitute(i, shifted) for i in indices])
         try:
             back = forth.left_inverse([a.range.extent for a in axes])
         except ScheduleError:
             shown = ", ".join(map(str, indices))
             refuse(f"{what} [{shown}], which is not shown to be another place in each iteration")
-        solved = zip(axes, back.map_indices(targets))
-        plain = {a.var: cast(a.var.dtype, e) for a, e in solved}
-        least = {a.var: a.range.min for a in axes}
-        values = {v: e + least[v] if v in shifted else e for v, e in plain.items()}
+        places = zip(axes, back.map_indices(targets))
+        values = {a.var: cast(a.var.dtype, e) + a.range.min for a, e in places}
     conditions: list[PrimExpr] = []
     for a in axes:
         assert a.dom is not None
@@ -172,9 +163,7 @@ def compute_inline(state: State, block: Block) -> tuple[State, None]:
     written = f"block {name} cannot be inlined: it writes {buffer.name}"
     places = [Var(f"place{k}", i.dtype) for k, i in enumerate(store.indices)]
     axis_values, inside = solved(block.iter_vars, store.indices, places, written)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"block {name} cannot be inlined: {why}", block)
+    check_runs_everywhere(state, block, f"block {name} cannot be inlined")
     readers, writers = users_of(state, buffer.data)
     if len(writers) != 1:
         other = next(w for w in writers if w is not block)
@@ -408,12 +397,8 @@ def check_moves_up(state: State, block: Block, producer: Block) -> None:
             theirs.read_data() & facts.write_data()
         )
         if hit:
-            refuse(
-                f"block {block.name_hint} cannot move up to block {producer.name_hint}: block "
-                f"{other.name_hint}, between them or in the same loop, uses {next(iter(hit)).name}",
-                block,
-                other,
-            )
+            told = f"block {other.name_hint}, between them or in the same loop"
+            refuse(f"{what}: {told}, uses {next(iter(hit)).name}", block, other)
     mine = facts_of(state, producer)
     if mine.read_data() & facts.write_data():
         refuse(f"block {producer.name_hint} reads what block {block.name_hint} writes", producer)

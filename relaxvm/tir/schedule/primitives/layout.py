@@ -9,20 +9,17 @@ from typing import Any
 
 import numpy as np
 
-from ....arith import Analyzer, number_of
+from ....arith import Numbers
 from ....base import DataType, ScheduleError
-from ....ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, is_const, substitute
+from ....ir import INT32, FloatImm, IntImm, PrimExpr, Range, Var, cast, const, substitute
 from ....ir.walk import transform
 from ...index_map import IndexMap, MapOnShape, read_lambda
 from ...stmt import (
     Block,
-    BlockRealize,
     Buffer,
     BufferLoad,
     BufferRegion,
     BufferStore,
-    For,
-    ForKind,
     IterVar,
     Stmt,
     statements_below,
@@ -33,8 +30,10 @@ from ..model.facts import facts_of
 from ..model.places import insert_before
 from ..model.primitive import BLOCK, Host, Kind, Names, primitive, to_data
 from ..model.regions import only_plain_accesses, owner_of, users_of, with_regions
-from ..model.state import State, free_variables, paired_blocks, refuse
-from .marks import BUFFER, buffer_of, with_parameter, written_buffer
+from ..model.state import State, free_variables, refuse
+from .checks import check_from_zero, check_runs_everywhere, check_takes
+from .marks import BUFFER, buffer_of, regions_of, with_parameter, written_buffer
+from .nests import axes_over, looped, new_axis
 
 
 class _IndexMapKind(Kind):
@@ -74,13 +73,14 @@ class _IndexMapKind(Kind):
 
     def _dtypes(self, host: Host, arguments: Mapping[str, Any], what: str) -> list[DataType]:
         """The dtypes of the indices: of a buffer, or of the axes of a block."""
-        block = host.resolve_block(arguments["block"], what)
         if "buffer" in arguments:
-            _, buffer = buffer_of(
-                host.state_now(), block, BUFFER.resolve(host, arguments["buffer"], what)
-            )
-            return [e.dtype for e in buffer.shape]
-        return [a.var.dtype for a in block.iter_vars]
+            return [e.dtype for e in self._buffer(host, arguments, what).shape]
+        return [a.var.dtype for a in host.resolve_block(arguments["block"], what).iter_vars]
+
+    @staticmethod
+    def _buffer(host: Host, arguments: Mapping[str, Any], what: str) -> Buffer:
+        block = host.resolve_block(arguments["block"], what)
+        return buffer_of(block, BUFFER.resolve(host, arguments["buffer"], what))[1]
 
     def encode(self, names: Names, value: Any) -> Any:
         used = {v for e in value.final_indices for v in free_variables(e)}
@@ -105,10 +105,7 @@ class _PadKind(_IndexMapKind):
     def complete(self, host: Host, value: Any, arguments: Mapping[str, Any], what: str) -> Any:
         dtype = getattr(value, "dtype", None)
         if dtype is not None:
-            block = host.resolve_block(arguments["block"], what)
-            _, buffer = buffer_of(
-                host.state_now(), block, BUFFER.resolve(host, arguments["buffer"], what)
-            )
+            buffer = self._buffer(host, arguments, what)
             if str(dtype) != str(buffer.dtype):
                 raise ScheduleError(
                     f"{what}: {buffer.name} is {buffer.dtype}, the value is a {dtype}"
@@ -203,13 +200,8 @@ def transform_layout(
         B = T.alloc_buffer((8, 8))      →     B = T.alloc_buffer((2, 8, 4))
         B[i, j] = ...                         B[i // 4, j, i % 4] = ...
     """
-    _, old = buffer_of(state, block, buffer)
-    if len(index_map.initial_indices) != old.ndim:
-        refuse(
-            f"{old.name} has {old.ndim} dimensions, the index map takes "
-            f"{len(index_map.initial_indices)}",
-            block,
-        )
+    _, old = buffer_of(block, buffer)
+    check_takes(index_map, old.ndim, f"{old.name} has {old.ndim} dimensions, the index map", block)
     on = index_map.on(old.shape, state.analyzer)
     if not on.is_injective:
         refuse(
@@ -262,8 +254,9 @@ def moved_accesses(
             return n.replace(alloc_buffers=tuple(new if b is old else b for b in n.alloc_buffers))
         return None
 
-    moved = transform(root, post, pre=lambda n: n if isinstance(n, Buffer) else None)
-    state = state.replace(root, moved, paired_blocks(root, moved)[1:])
+    asked = frozenset({Buffer, BufferLoad, BufferStore, BufferRegion, Block})
+    moved = transform(root, post, lambda n: n if isinstance(n, Buffer) else None, only=asked)
+    state = state.exchange(root, moved)
     if parameter:
         state = with_parameter(state, old, new)
     return _regions_anew(state, new.data)
@@ -289,13 +282,7 @@ def _written_whole(state: State, buffer: Buffer) -> bool:
     if not facts.idempotent or facts.guarded:
         return False
     access = next(a for a in facts.writes if a.buffer.data is buffer.data)
-    box = domain_box(state, writers[0], access)
-    return box.exact and all(
-        axis is not None
-        and number_of(axis[0]) == 0
-        and state.analyzer.can_prove_equal(axis[1], size)
-        for axis, size in zip(box.axes, buffer.shape)
-    )
+    return domain_box(state, writers[0], access).fills(buffer.shape, Numbers(state.analyzer))
 
 
 def _padded(
@@ -304,44 +291,29 @@ def _padded(
     """All of the buffer filled with the pad value, before the first block that writes it; or what
     is `unused` of it: (a map of its indices, the condition that nothing maps to them).
     """
-    if isinstance(value, IndexMap) and len(value.initial_indices) != buffer.ndim:
-        refuse(
-            f"{buffer.name} has {buffer.ndim} dimensions now, pad_value takes "
-            f"{len(value.initial_indices)}"
-        )
+    if isinstance(value, IndexMap):
+        told = f"{buffer.name} has {buffer.ndim} dimensions now, pad_value"
+        check_takes(value, buffer.ndim, told)
     _, writers = users_of(state, buffer.data)
     if not writers:
         return state
     owner = owner_of(state, buffer.data)
     start = state.root() if owner is None else owner
-    axes = [
-        IterVar(Range.from_min_extent(const(0, e.dtype), e), Var(f"v{k}", e.dtype))
-        for k, e in enumerate(buffer.shape)
-    ]
+    axes = axes_over(buffer.shape)
     indices = tuple(a.var for a in axes)
     if isinstance(value, IndexMap):
         fill: PrimExpr = cast(buffer.dtype, value.map_indices(indices)[0])
     else:
         fill = const(value, buffer.dtype)
-    block = Block(tuple(axes), (), (), f"{buffer.name}_pad", BufferStore(buffer, fill, indices))
+    block = Block(axes, (), (), f"{buffer.name}_pad", BufferStore(buffer, fill, indices))
     block = with_regions(state, block)
-    nest, loops = looped(block)
-    if unused is not None:
-        positions = {v: cast(v.dtype, x) for v, x in zip(unused[0].initial_indices, loops)}
-        condition = substitute(unused[1], positions)
-        nest = transform(
-            nest, lambda n: n.replace(predicate=condition) if isinstance(n, BlockRealize) else None
-        )
-    return insert_before(state, start.body, nest)
-
-
-def looped(block: Block) -> tuple[Stmt, list[Var]]:
-    """A block under one loop for each of its axes: (the nest, its loops)."""
-    loops = [Var(f"ax{k}", a.var.dtype) for k, a in enumerate(block.iter_vars)]
-    nest: Stmt = BlockRealize(tuple(loops), const(True), block)
-    for v, a in reversed(list(zip(loops, block.iter_vars))):
-        nest = For(v, a.range.min, a.range.extent, ForKind.SERIAL, nest)
-    return nest, loops
+    state = insert_before(state, start.body, looped(block))
+    if unused is None:
+        return state
+    realize = state.realize(block)
+    pairs = zip(unused[0].initial_indices, realize.iter_values)
+    positions = {v: cast(v.dtype, x) for v, x in pairs}
+    return state.replace(realize, realize.replace(predicate=substitute(unused[1], positions)))
 
 
 # -- blocks ----------------------------------------------------------------------------------------
@@ -390,16 +362,13 @@ def annotate_buffer_access(
         Range.from_min_extent(begin, state.analyzer.simplify(end - begin))
         for begin, end in zip(ends[::2], ends[1::2])
     ]
-    declared = block.reads if buf_type == "read" else block.writes
+    declared = regions_of(block, buf_type)
     said = BufferRegion(buffer, tuple(ranges))
     regions = (*declared[:buffer_index], said, *declared[buffer_index + 1 :])
     key = f"explicit_{buf_type}_region"
     positions = {*map(int, block.annotations.get(key, ())), buffer_index}
     remarks = block.annotations.with_({key: tuple(sorted(positions))})
-    if buf_type == "read":
-        annotated = block.replace(annotations=remarks, reads=regions)
-    else:
-        annotated = block.replace(annotations=remarks, writes=regions)
+    annotated = block.replace(annotations=remarks, **{f"{buf_type}s": regions})
     return state.replace(block, annotated), None
 
 
@@ -420,10 +389,9 @@ def unsafe_hide_buffer_access(
     """
     for index in buf_index_array:
         written_buffer(block, index, buf_type)
-    regions = block.reads if buf_type == "read" else block.writes
-    kept = tuple(r for k, r in enumerate(regions) if k not in buf_index_array)
-    hidden = block.replace(reads=kept) if buf_type == "read" else block.replace(writes=kept)
-    return state.replace(block, hidden), None
+    regions = enumerate(regions_of(block, buf_type))
+    kept = tuple(r for k, r in regions if k not in buf_index_array)
+    return state.replace(block, block.replace(**{f"{buf_type}s": kept})), None
 
 
 @primitive(block=BLOCK, index_map=INDEX_MAP)
@@ -446,19 +414,11 @@ def transform_block_layout(state: State, block: Block, index_map: IndexMap) -> t
         refuse(
             f"the order of the iterations of block {name} matters: {facts.why or facts.kind}", block
         )
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {name} are not known: {why}", block)
-    if len(index_map.initial_indices) != len(block.iter_vars):
-        refuse(
-            f"block {name} has {len(block.iter_vars)} axes, the index map takes "
-            f"{len(index_map.initial_indices)}",
-            block,
-        )
+    check_runs_everywhere(state, block)
+    count = len(block.iter_vars)
+    check_takes(index_map, count, f"block {name} has {count} axes, the index map", block)
     extents = [a.range.extent for a in block.iter_vars]
-    for a in block.iter_vars:
-        if not is_const(a.range.min, 0):
-            refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
+    check_from_zero(block, block.iter_vars)
     on = index_map.on(extents, state.analyzer)
     if not on.is_bijective:
         refuse(
@@ -496,28 +456,18 @@ def _renumbered(state: State, block: Block, on: MapOnShape) -> tuple[Stmt, Block
         if len(mixed) > 1:
             refuse(f"the new axis {e} mixes {' and '.join(sorted(mixed))} axes", block)
         dtype = block.iter_vars[0].var.dtype if block.iter_vars else e.dtype
-        dom = Range.from_min_extent(const(0, dtype), cast(dtype, size))
         # An axis of one iteration is in no sum; it stays what it was.
         alone = kinds.get(e, "spatial") if isinstance(e, Var) else "spatial"
-        axes.append(IterVar(dom, Var(f"v{k}", dtype), next(iter(mixed), alone)))
+        axes.append(new_axis(f"v{k}", size, dtype, next(iter(mixed), alone)))
     back = on.left_inverse().map_indices([a.var for a in axes])
     values = {a.var: cast(a.var.dtype, e) for a, e in zip(block.iter_vars, back)}
     renamed = block.replace(iter_vars=tuple(axes))
-    simpler = _simpler(state.analyzer_of(renamed))
-    new_block = with_regions(state, transform(renamed, simpler, values.get))
-    nest, _ = looped(new_block)
-    return nest, new_block
+    simplify = state.analyzer_of(renamed).simplify
 
-
-def _simpler(analyzer: Analyzer) -> Any:
-    """A rewrite that simplifies indices."""
-
-    def simplified(n: Any) -> Any:
+    def simpler(n: Any) -> Any:
         if not isinstance(n, (BufferLoad, BufferStore)):
             return None
-        indices = tuple(analyzer.simplify(i) for i in n.indices)
-        if all(a is b for a, b in zip(indices, n.indices)):
-            return None
-        return n.replace(indices=indices)
+        return n.replace(indices=tuple(simplify(i) for i in n.indices))
 
-    return simplified
+    new_block = with_regions(state, transform(renamed, simpler, values.get))
+    return looped(new_block), new_block

@@ -7,7 +7,7 @@ from typing import Any
 from ....base import did_you_mean
 from ....ir import Var
 from ...stmt import Block, BlockRealize, For, Stmt
-from ..model.facts import BlockKind, facts_of
+from ..model.facts import facts_of
 from ..model.primitive import BLOCK, BLOCK_OR_LOOP, LOOP, list_of, primitive
 from ..model.state import State, refuse
 
@@ -51,8 +51,7 @@ def siblings(state: State, block: Block) -> list[BlockRealize]:
 
 def producers_of(state: State, block: Block) -> list[BlockRealize]:
     """The blocks of the scope, before `block`, that write what it reads."""
-    facts = facts_of(state, block)
-    wanted = facts.read_data() | (facts.write_data() if facts.kind is BlockKind.UPDATE else set())
+    wanted = facts_of(state, block).used_data()
     out: list[BlockRealize] = []
     for r in siblings(state, block):
         if r.block is block:
@@ -66,16 +65,12 @@ def consumers_of(state: State, block: Block) -> list[BlockRealize]:
     """The blocks of the scope, after `block`, that read (or go on updating) what it writes."""
     written = facts_of(state, block).write_data()
     out: list[BlockRealize] = []
-    after = False
-    for r in siblings(state, block):
+    for r in reversed(siblings(state, block)):
         if r.block is block:
-            after = True
-        elif after:
-            facts = facts_of(state, r.block)
-            updates = facts.write_data() if facts.may_update else set()
-            if (facts.read_data() | updates) & written:
-                out.append(r)
-    return out
+            break
+        if facts_of(state, r.block).used_data() & written:
+            out.append(r)
+    return out[::-1]
 
 
 @primitive(block=BLOCK, gives=list_of(BLOCK))

@@ -65,7 +65,7 @@ def _tidy(state: State, stmt: Stmt, loops: Sequence[For]) -> Stmt:
     """Bindings with // and % written as plain digits of the loops where that is possible."""
 
     def simple(e: PrimExpr) -> PrimExpr:
-        if type(e) is Var or not _has_division(e):
+        if type(e) is Var or not holds(e, (FloorDiv, FloorMod)):
             return e
         mapper = mapper_of(state, loops)
         total = mapper.sum_of(e)
@@ -79,10 +79,6 @@ def _tidy(state: State, stmt: Stmt, loops: Sequence[For]) -> Stmt:
         return None
 
     return rebuilt_outside_blocks(stmt, change)
-
-
-def _has_division(e: PrimExpr) -> bool:
-    return holds(e, (FloorDiv, FloorMod))
 
 
 def guarded(stmt: Stmt, condition: PrimExpr) -> Stmt:
@@ -138,10 +134,10 @@ def _factors(state: State, f: For, wanted: Sequence[Any]) -> tuple[list[PrimExpr
         if not isinstance(k, int):
             product = numbers.mul(product, k)
     total = number_of(f.extent)
-    exact = numbers.multiple(total, product) is not None
     if unknown:
         inferred: Any = numbers.multiple(total, product)
-        if inferred is None:
+        exact = inferred is not None
+        if not exact:
             inferred = ceildiv(f.extent, cast(dtype, as_expr(product)))
         extents[unknown[0]] = cast(dtype, as_expr(inferred))
     else:
@@ -246,11 +242,15 @@ def check_nest(state: State, loops: Sequence[For]) -> None:
                 reason = "other statements or loops stand between them"
             refuse(f"{names} do not directly follow each other: {reason}", outer, inner)
     for k, f in enumerate(loops):
-        outside = {g.loop_var for g in loops[:k]}
-        used = (free_variables(f.min) | free_variables(f.extent)) & outside
-        if used:
-            name = next(iter(used)).name
-            refuse(f"the range of loop {f.loop_var.name} depends on loop {name}", f)
+        _check_range(f, loops[:k])
+
+
+def _check_range(f: For, others: Sequence[For]) -> None:
+    """Refuse where how long a loop runs depends on one of the others."""
+    used = (free_variables(f.min) | free_variables(f.extent)) & {g.loop_var for g in others}
+    if used:
+        name = next(iter(used)).name
+        refuse(f"the range of loop {f.loop_var.name} depends on loop {name}", f)
 
 
 @primitive(loops=list_of(LOOP), gives=LOOP)
@@ -321,11 +321,7 @@ def reorder(state: State, *ordered_loops: Var) -> tuple[State, None]:
     if all(a is b for a, b in zip(chain, new)):
         return state, None
     for k, f in enumerate(new):
-        inside = {g.loop_var for g in new[k + 1 :]}
-        used = (free_variables(f.min) | free_variables(f.extent)) & inside
-        if used:
-            name = next(iter(used)).name
-            refuse(f"the range of loop {f.loop_var.name} depends on loop {name}", f)
+        _check_range(f, new[k + 1 :])
     check_reorder(state, chain, new)
     body = chain[-1].body
     for f in reversed(new):
@@ -438,12 +434,10 @@ def loop_partition(
         if n is not None:
             total = mapper.add(total, n)
     extent = number_of(f.extent)
-    if unknown:
-        if not mapper.at_most(total, extent):
-            refuse(f"the parts of loop {loop.name} have {total} iterations, the loop {f.extent}", f)
-        lengths[unknown[0]] = mapper.sub(extent, total)
-    elif not mapper.equal(total, extent):
+    if not (mapper.at_most if unknown else mapper.equal)(total, extent):
         refuse(f"the parts of loop {loop.name} have {total} iterations, the loop {f.extent}", f)
+    if unknown:
+        lengths[unknown[0]] = mapper.sub(extent, total)
     parts: list[Stmt] = []
     new: list[Var] = []
     first: Any = number_of(f.min)

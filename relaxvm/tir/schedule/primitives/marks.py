@@ -8,23 +8,23 @@ from typing import Any
 
 from ....base import DataType, ScheduleError
 from ....ir import Map, PointerType, PrimExpr, PrimType, Var, cast
-from ...stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc
+from ...stmt import Block, Buffer, BufferLoad, BufferRegion, BufferStore, PrimFunc
 from ..model.plain import checked
 from ..model.primitive import BLOCK, Host, Kind, primitive
-from ..model.regions import (
-    only_plain_accesses,
-    owner_of,
-    replace_accesses,
-    replace_buffers,
-)
-from ..model.state import State, paired_blocks, refuse
+from ..model.regions import only_plain_accesses, owner_of, replace_accesses, replace_buffer
+from ..model.state import State, refuse
+
+
+def regions_of(block: Block, what: str) -> tuple[BufferRegion, ...]:
+    """What a block says that it reads or writes: the field of that name, with an s."""
+    if what not in ("read", "write"):
+        refuse(f'wanted "read" or "write", got {what!r}', block)
+    return block.reads if what == "read" else block.writes
 
 
 def written_buffer(block: Block, index: int, what: str = "write") -> Buffer:
     """The buffer at a position of `reads` or `writes`, by number."""
-    if what not in ("read", "write"):
-        refuse(f'wanted "read" or "write", got {what!r}', block)
-    regions = block.reads if what == "read" else block.writes
+    regions = regions_of(block, what)
     if not 0 <= index < len(regions):
         refuse(
             f"block {block.name_hint} has {len(regions)} {what} regions, got the index {index}",
@@ -37,7 +37,7 @@ def find_buffer(block: Block, key: int | str | Buffer, what: str) -> Buffer:
     """A buffer of the block's `reads` or `writes`: by position, by name, or itself."""
     if isinstance(key, int):
         return written_buffer(block, key, what)
-    regions = block.reads if what == "read" else block.writes
+    regions = regions_of(block, what)
     for r in regions:
         if r.buffer is key or r.buffer.name == key:
             return r.buffer
@@ -67,20 +67,15 @@ class _BufferKind(Kind):
 BUFFER: Kind = _BufferKind()
 
 
-def buffer_of(state: State, block: Block, key: Any) -> tuple[str, Buffer]:
+def buffer_of(block: Block, key: Any) -> tuple[str, Buffer]:
     """("read" or "write", the buffer) for a buffer given in one of the ways of TVM."""
     if isinstance(key, list):
         return key[0], find_buffer(block, key[1], key[0])
-    for what, regions in (("write", block.writes), ("read", block.reads)):
-        for r in regions:
+    for what in ("write", "read"):
+        for r in regions_of(block, what):
             if r.buffer.name == key:
                 return what, r.buffer
     refuse(f"block {block.name_hint} has no buffer named {key!r}", block)
-
-
-def pointer_var(name: str, pointer: PointerType) -> Var:
-    """A variable that points to the data of a buffer."""
-    return Var(name, DataType("handle"), pointer)
 
 
 def check_scope(storage_scope: str, *sites: Any) -> None:
@@ -104,8 +99,8 @@ def swap_buffer(state: State, old: Buffer, new: Buffer, parameters: bool = False
             f"{old.name} is a parameter of the function; only buffers allocated in it can change"
         )
     root = state.root() if owner is None else owner
-    swapped = replace_buffers(root, {old: new})
-    state = state.replace(root, swapped, paired_blocks(root, swapped)[1:])
+    swapped = replace_buffer(root, old, new)
+    state = state.exchange(root, swapped)
     return state if owner is not None else with_parameter(state, old, new)
 
 
@@ -132,7 +127,7 @@ def set_scope(
     if buffer.scope() == storage_scope:
         return state, None
     pointer = PointerType(PrimType(buffer.dtype), storage_scope)
-    new = buffer.replace(data=pointer_var(buffer.data.name, pointer))
+    new = buffer.replace(data=Var(buffer.data.name, pointer))
     return swap_buffer(state, buffer, new), None
 
 
@@ -175,7 +170,7 @@ def set_axis_separator(
 
         B = T.alloc_buffer((8, 4))    →    B = T.alloc_buffer((8, 4), axis_separators=[1])
     """
-    _, old = buffer_of(state, block, buffer)
+    _, old = buffer_of(block, buffer)
     outside = [a for a in axis_separators if not 0 < a < old.ndim]
     if outside or list(axis_separators) != sorted(set(axis_separators)):
         refuse(
@@ -204,7 +199,7 @@ def unsafe_set_dtype(
         refuse(f"{old.name} is a parameter; only buffers allocated in the function can change")
     only_plain_accesses(state, owner, old, "unsafe_set_dtype", outside=True)
     pointer = PointerType(PrimType(DataType(dtype)), old.scope())
-    new = old.replace(data=pointer_var(old.data.name, pointer), dtype=DataType(dtype))
+    new = old.replace(data=Var(old.data.name, pointer), dtype=DataType(dtype))
     plain, narrow = old.dtype, new.dtype
 
     def load(n: BufferLoad) -> PrimExpr | None:
@@ -218,8 +213,8 @@ def unsafe_set_dtype(
         return BufferStore(new, cast(narrow, n.value), n.indices)
 
     retyped = replace_accesses(owner, load, store)
-    retyped = replace_buffers(retyped, {old: new})
-    return state.replace(owner, retyped, paired_blocks(owner, retyped)[1:]), None
+    retyped = replace_buffer(retyped, old, new)
+    return state.exchange(owner, retyped), None
 
 
 @primitive()

@@ -63,12 +63,11 @@ class Match:
         s = root
         while True:
             if isinstance(s, For):
-                if number_of(s.extent) != 1:
-                    loops.append(s)
+                if number_of(s.extent) == 1:
+                    s = substitute(s.body, {s.loop_var: s.min})
                 else:
-                    s = _unit(s)
-                    continue
-                s = s.body
+                    loops.append(s)
+                    s = s.body
             elif isinstance(s, BlockRealize):
                 certain = isinstance(s.predicate, IntImm) and s.predicate.value
                 if not certain or s.block.match_buffers or s.block.alloc_buffers:
@@ -80,10 +79,8 @@ class Match:
                 for a, v in zip(s.block.iter_vars, s.iter_values):
                     for moved_by in free_variables(v):
                         types.setdefault(moved_by, set()).add(a.iter_type)
-                values: dict[Any, PrimExpr] = {
-                    a.var: v for a, v in zip(s.block.iter_vars, s.iter_values)
-                }
-                s = substitute(s.block.body, values)
+                axes = (a.var for a in s.block.iter_vars)
+                s = substitute(s.block.body, dict(zip(axes, s.iter_values)))
             else:
                 return (loops, s), types
 
@@ -96,12 +93,11 @@ class Match:
         # without casts around them, since its loops are too short to wrap.
         self.positions: dict[Any, PrimExpr] = {}
         for a, b in zip(mine, theirs):
-            shift = b.min - cast(b.loop_var.dtype, a.min) if number_of(a.min) != 0 else b.min
-            value = cast(b.loop_var.dtype, a.loop_var)
-            self.variables[b.loop_var] = value + shift if number_of(shift) != 0 else value
-            offset = self.simplify(cast(a.loop_var.dtype, b.min) - a.min)
-            position: PrimExpr = a.loop_var
-            self.positions[b.loop_var] = position + offset if number_of(offset) != 0 else position
+            mine_as, theirs_as = a.loop_var.dtype, b.loop_var.dtype
+            shift = b.min - cast(theirs_as, a.min)
+            self.variables[b.loop_var] = cast(theirs_as, a.loop_var) + shift
+            offset = self.simplify(cast(mine_as, b.min) - a.min)
+            self.positions[b.loop_var] = a.loop_var + offset
             self.mine.add(a.loop_var)
 
     # -- in step -----------------------------------------------------------------------------------
@@ -199,11 +195,6 @@ class Match:
                 ranges.append(Range.from_min_extent(base, cast(base.dtype, extent)))
             regions[theirs] = BufferRegion(mine, tuple(ranges))
         return regions
-
-
-def _unit(s: For) -> Stmt:
-    """The body of a loop of one iteration."""
-    return substitute(s.body, {s.loop_var: s.min})
 
 
 def _list(extents: Any) -> str:

@@ -6,12 +6,7 @@ from typing import Any
 
 from ....ir import Var, cast
 from ...stmt import BlockRealize, For, ForKind, SeqStmt, Stmt, seq
-from ..model.dependence import (
-    check_no_bare_statements,
-    check_parallel,
-    check_self_contained,
-    loops_between,
-)
+from ..model.dependence import check_no_bare_statements, check_parallel, check_self_contained
 from ..model.facts import BlockKind, facts_of
 from ..model.primitive import LOOP, list_of, primitive
 from ..model.state import State, refuse, substitute_loops
@@ -36,10 +31,10 @@ def merge(state: State, *loops: Var) -> tuple[State, Var]:
         refuse("merge wants at least two loops", *[state.loop(v) for v in loops])
     parent, chains = _chains(state, loops)
     children = list(parent.seq)
-    spots = sorted(next(k for k, c in enumerate(children) if c is ch[0]) for ch in chains)
+    chains.sort(key=lambda c: children.index(c[0]))
+    spots = [children.index(c[0]) for c in chains]
     if spots != list(range(spots[0], spots[0] + len(spots))):
         refuse("other statements stand between the loops to merge", *[c[0] for c in chains])
-    chains.sort(key=lambda c: next(k for k, s in enumerate(children) if s is c[0]))
     depth = len(chains[0])
     for c in chains[1:]:
         if len(c) != depth:
@@ -106,7 +101,6 @@ def _check(state: State, nest: list[For]) -> None:
         facts = facts_of(state, r.block)
         if facts.kind is BlockKind.OPAQUE:
             refuse(f"nothing is known about block {r.block.name_hint}: {facts.why}", r.block)
-        loops_between(state, r, body)
     check_self_contained(state, realizes, body, nest)
     for f in nest:
         if f.kind is ForKind.PARALLEL or f.kind is ForKind.VECTORIZED:

@@ -7,10 +7,11 @@ needs (or provides).
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from ....arith import number_of
+from ....arith import Numbers, number_of
 from ....base import ScheduleError
 from ....ir import Var
 from ...stmt import Block, BlockRealize, Buffer, For, ForKind, SeqStmt, Stmt, seq
@@ -20,7 +21,6 @@ from ..model.bindings import (
     loop_uses,
     predicate_is_domain,
     runs_each_once,
-    runs_everywhere,
     spatial_loops,
 )
 from ..model.boxes import Access, Box, region_while
@@ -37,6 +37,7 @@ from ..model.primitive import BLOCK, LOOP_OR_PLACE, primitive
 from ..model.regions import allocated_in, only_plain_accesses
 from ..model.spans import new_realize, spans_for, union
 from ..model.state import State, loads_of, refuse
+from .checks import check_runs_everywhere
 from .inline import compute_inline, reverse_compute_inline
 
 
@@ -45,23 +46,12 @@ def _insert(
 ) -> State:
     """`nest` put into the loop's body: after the children `after`, before the children `before`."""
     children = list(f.body.seq) if isinstance(f.body, SeqStmt) else [f.body]
-    first = 0
-    last = len(children)
-    for k, c in enumerate(children):
-        if any(c is s for s in after):
-            first = k + 1
-    for k in reversed(range(len(children))):
-        if any(children[k] is s for s in before):
-            last = k
+    first = max((k + 1 for k, c in enumerate(children) if c in after), default=0)
+    last = min((k for k, c in enumerate(children) if c in before), default=len(children))
     if first > last:
         refuse("its producers and consumers leave no place for it there", f)
-    if index == -1:
-        place = last
-    elif index == -2:
-        place = first
-    elif first <= index <= last:
-        place = index
-    else:
+    place = {-1: last, -2: first}.get(index, index)
+    if not first <= place <= last:
         refuse(f"index {index} is not between {first} and {last}, -1 (last) or -2 (first)", f)
     children.insert(place, nest)
     return state.replace(f, f.replace(body=seq(*children)))
@@ -96,14 +86,12 @@ def _prepare(state: State, block: Block, loop: Var, what: str) -> _Move:
     if not facts.idempotent and not inplace:
         why = facts.why or "running it again would change its result"
         refuse(f"block {name} cannot be moved by {what}: {why}", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"block {name} cannot be moved by {what}: {why}", block)
+    check_runs_everywhere(state, block, f"block {name} cannot be moved by {what}")
     check_no_bare_statements(state, scope)
     around = [*state.loops_above(target), target]
     mine = state.loops_above(realize)
-    shared = [f for f in around if any(f is g for g in mine)]
-    entered = [f for f in around if not any(f is g for g in mine)]
+    shared = [f for f in around if f in mine]
+    entered = [f for f in around if f not in mine]
     return _Move(block, realize, target, scope, shared, entered)
 
 
@@ -112,8 +100,7 @@ def _touching(state: State, scope: Block, data: Var) -> list[tuple[BlockRealize,
     out = []
     for r in state.child_realizes(scope):
         facts = facts_of(state, r.block)
-        writes = data in facts.write_data()
-        reads = data in facts.read_data() or (writes and not facts.idempotent)
+        reads, writes = data in facts.used_data(), data in facts.write_data()
         if reads or writes:
             out.append((r, reads, writes))
     return out
@@ -210,8 +197,9 @@ def _check_updates_alone(
         for a in (*facts.reads, *facts.writes)
         if updates and a.buffer.data is buffer.data
     ]
+    same = Numbers(state.analyzer).same
     for r, box in boxes:
-        if not _same_axes(box, boxes[0][1]):
+        if not all(map(same, box.axes, boxes[0][1].axes)):
             refuse(
                 f"block {updates[0].block.name_hint} goes on updating {buffer.name}, of which "
                 f"block {r.block.name_hint} uses other elements in the same iteration of loop "
@@ -219,13 +207,6 @@ def _check_updates_alone(
                 r.block,
                 updates[0].block,
             )
-
-
-def _same_axes(a: Box, b: Box) -> bool:
-    return all(
-        x is not None and y is not None and x[0] is y[0] and x[1] == y[1]
-        for x, y in zip(a.axes, b.axes)
-    )
 
 
 def _check_started_once(state: State, move: _Move, r: BlockRealize, buffer: Buffer) -> None:
@@ -328,11 +309,9 @@ def places_for_compute_at(state: State, block: Block) -> list[Var]:
             break
     places: list[Var] = []
     for v in loops:
-        try:
+        with contextlib.suppress(ScheduleError):
             compute_at(state, block, v)
-        except ScheduleError:
-            continue
-        places.append(v)
+            places.append(v)
     return places
 
 

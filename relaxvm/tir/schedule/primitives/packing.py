@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ....arith import Analyzer, stride
 from ....base import DataType
-from ....ir import (
-    LT,
-    Add,
-    And,
-    Cast,
-    IntImm,
-    Mul,
-    PrimExpr,
-    Range,
-    Sub,
-    Var,
-    cast,
-    const,
-    is_const,
-    substitute,
-    walk,
-)
+from ....ir import LT, Add, Cast, IntImm, Mul, PrimExpr, Sub, Var, cast, const, is_const, substitute
+from ...op import all as every
 from ...op import if_then_else
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
-from ..model.bindings import runs_everywhere
 from ..model.facts import BlockKind, facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, list_of, primitive
 from ..model.reducer import match_reducer
 from ..model.regions import with_regions
-from ..model.state import State, free_variables, refuse
+from ..model.state import State, free_variables, loads_of, refuse
 from .cache import new_buffer
-from .layout import looped, whole_nest
+from .checks import check_from_zero, check_own_loops, check_runs_everywhere
+from .layout import whole_nest
+from .nests import looped, new_axis
 
 
 class Factor(NamedTuple):
@@ -180,9 +166,7 @@ def _plan(
     factors = factors_of(block)
     if facts.kind is not BlockKind.REDUCTION or factors is None:
         refuse(f"block {name} is no sum of products of two loads", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {name} are not known: {why}", block)
+    check_runs_everywhere(state, block)
     if len(axes) != 2 or not all(0 <= k < len(block.iter_vars) for k in axes):
         refuse(f"block {name} has {len(block.iter_vars)} axes, got the positions {axes}", block)
     vector, grouped = (block.iter_vars[k] for k in axes)
@@ -213,10 +197,7 @@ def _plan(
             f"neighbours along {vector.var.name} are no neighbours in {streamed.load.buffer.name}",
             block,
         )
-    for a in block.iter_vars:
-        assert a.dom is not None
-        if not is_const(a.dom.min, 0):
-            refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
+    check_from_zero(block, block.iter_vars)
     sizes = {a.var: a.range.extent for a in block.iter_vars}
     columns = _size(sizes[vector.var], f"the extent of axis {vector.var.name}", block)
     terms = _size(sizes[grouped.var], f"the extent of axis {grouped.var.name}", block)
@@ -249,7 +230,7 @@ def _plan(
 
 def _parts(axis: IterVar, sizes: Sequence[int]) -> tuple[IterVar, ...]:
     names = [f"{axis.var.name}_{k}" for k in range(len(sizes))]
-    return tuple(_axis(n, size, axis.var.dtype, axis.iter_type) for n, size in zip(names, sizes))
+    return tuple(new_axis(n, size, axis.var.dtype, axis.iter_type) for n, size in zip(names, sizes))
 
 
 def _shift(f: Factor, to: DataType, block: Block) -> int:
@@ -277,13 +258,8 @@ def _has_room(f: Factor, to: DataType) -> bool:
         return False
     span = Analyzer(wrap=True).const_int_bound(f.offset)
     fits = to.min_value <= source.min_value + span[0] and source.max_value + span[1] <= to.max_value
-    return fits and all(f.is_alone(v) for v in _axes_in(f.offset))
-
-
-def _axes_in(e: PrimExpr) -> set[Var]:
-    """The variables that index what an expression loads."""
-    loads = [n for n in walk(e) if isinstance(n, BufferLoad)]
-    return {v for n in loads for i in n.indices for v in free_variables(i)}
+    indices = [i for n in loads_of(f.offset) for i in n.indices]
+    return fits and all(f.is_alone(v) for i in indices for v in free_variables(i))
 
 
 def _check_offsets(plan: _Plan) -> None:
@@ -338,25 +314,19 @@ def pack_contraction(
     """
     plan = _plan(state, block, axes, group, tile, dtypes)
     top = whole_nest(state, block)
-    realize = state.realize(block)
-    loops = state.loops_above(realize)
-    by_var = {f.loop_var: f for f in loops}
-    for a, v in zip(block.iter_vars, realize.iter_values):
-        if not isinstance(v, Var) or v not in by_var or by_var[v].annotations:
-            refuse(f"axis {a.var.name} of block {block.name_hint} has no loop of its own", block)
-    scope = state.scope(realize)
+    check_own_loops(state, block)
+    scope = state.scope(state.realize(block))
     packs = [_packed_broadcast(state, plan), _packed_streamed(state, plan)]
     sums = [_sums(state, plan, which) for which in (0, 1)]
     total = new_buffer(plan.out, f"{plan.out.name}_packed", "global", _padded_shape(plan))
     contraction = _contraction(state, plan, packs, total)
     copy = _copy_out(state, plan, total, sums)
-    state = state.replace(top, looped(contraction)[0], [(block, contraction)])
+    state = state.replace(top, looped(contraction), [(block, contraction)])
     before = [p for p in (packs[1], packs[0], *sums) if p is not None]
     for p in before:
-        state = insert_before(state, nest_of(state, contraction), looped(p.block)[0])
-    state = insert_after(state, nest_of(state, contraction), looped(copy)[0])
-    for buffer in (total, *(p.buffer for p in before)):
-        state = add_allocation(state, scope, buffer)
+        state = insert_before(state, nest_of(state, contraction), looped(p.block))
+    state = insert_after(state, nest_of(state, contraction), looped(copy))
+    state = add_allocation(state, scope, total, *(p.buffer for p in before))
     return state, [state.now(b) for b in (copy, *(p.block for p in before))]
 
 
@@ -368,22 +338,14 @@ class _Made(NamedTuple):
     indices: tuple[PrimExpr, ...]
 
 
-def _axis(name: str, extent: Any, dtype: DataType, kind: str = "spatial") -> IterVar:
-    size = const(extent, dtype) if isinstance(extent, int) else cast(dtype, extent)
-    return IterVar(Range.from_min_extent(const(0, dtype), size), Var(name, dtype), kind)
-
-
 def _renamed(plan: _Plan, axes: Sequence[Var]) -> dict[Var, IterVar]:
     """New axes for a block of its own, by the contraction's axes."""
     kinds = {a.var: a.iter_type for a in plan.block.iter_vars}
-    return {v: _axis(v.name, plan.axes[v], v.dtype, kinds[v]) for v in axes}
+    return {v: new_axis(v.name, plan.axes[v], v.dtype, kinds[v]) for v in axes}
 
 
 def _guarded(value: PrimExpr, guards: list[PrimExpr]) -> PrimExpr:
-    condition: PrimExpr | None = None
-    for g in guards:
-        condition = g if condition is None else And(condition, g)
-    return value if condition is None else if_then_else(condition, value, const(0, value.dtype))
+    return if_then_else(every(*guards), value, const(0, value.dtype)) if guards else value
 
 
 def _buffer(plan: _Plan, which: int, name: str, shape: Sequence[PrimExpr]) -> Buffer:
@@ -402,22 +364,35 @@ def _packed_broadcast(state: State, plan: _Plan) -> _Made | None:
     if as_it_is and terms == padded and place == source.ndim - 1:
         return None
     others = [k for k in range(source.ndim) if k != place]
-    axes = [_axis(f"v{k}", source.shape[k], source.shape[k].dtype) for k in others]
-    axes.append(_axis("vk", padded, grouped.dtype))
+    axes = [new_axis(f"v{k}", source.shape[k]) for k in others]
+    axes.append(new_axis("vk", padded, grouped.dtype))
     by_dim = dict(zip([*others, place], axes))
     guards: list[PrimExpr] = []
     if terms != padded:
         guards.append(LT(by_dim[place].var, const(terms, grouped.dtype)))
-    element = BufferLoad(source, tuple(by_dim[k].var for k in range(source.ndim)))
-    position: dict[Var, PrimExpr] = {
-        v: by_dim[k].var for k, v in enumerate(load.indices) if isinstance(v, Var)
-    }
     buffer = _buffer(plan, 0, "packed", [a.range.extent for a in axes])
-    value = _guarded(plan.stored(0, element, position), guards)
-    indices = tuple(a.var for a in axes)
-    block = Block(tuple(axes), (), (), buffer.name, BufferStore(buffer, value, indices))
-    used = (*(load.indices[k] for k in others), plan.at(grouped))
-    return _Made(with_regions(state, block), buffer, used)
+    places = {k: a.var for k, a in by_dim.items()}
+    block = _packing(state, plan, 0, places, guards, axes, buffer, tuple(a.var for a in axes))
+    return _Made(block, buffer, (*(load.indices[k] for k in others), plan.at(grouped)))
+
+
+def _packing(
+    state: State,
+    plan: _Plan,
+    which: int,
+    places: Mapping[int, PrimExpr],
+    guards: list[PrimExpr],
+    axes: Sequence[IterVar],
+    buffer: Buffer,
+    indices: tuple[PrimExpr, ...],
+) -> Block:
+    """The block that packs the elements of a factor, those at `places` along its dimensions."""
+    load = plan.product[which].load
+    element = BufferLoad(load.buffer, tuple(places[k] for k in range(load.buffer.ndim)))
+    position = {v: places[k] for k, v in enumerate(load.indices) if isinstance(v, Var)}
+    value = _guarded(plan.stored(which, element, position), guards)
+    store = BufferStore(buffer, value, indices)
+    return with_regions(state, Block(tuple(axes), (), (), buffer.name, store))
 
 
 def _packed_streamed(state: State, plan: _Plan) -> _Made:
@@ -431,17 +406,18 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
     others = [k for k in range(source.ndim) if k not in (k_place, j_place)]
     dtype = source.shape[j_place].dtype
     size = source.shape[j_place]
-    axes = [_axis(f"v{k}", source.shape[k], source.shape[k].dtype) for k in others]
+    axes = [new_axis(f"v{k}", source.shape[k]) for k in others]
     groups = plan.extents[grouped] // g
     in_panels = load.indices[j_place] is vector
     terms, columns = plan.sizes[grouped], plan.sizes[vector]
     grown = plan.extents[vector] - columns
     if in_panels:
-        axes.append(_axis("vp", plan.extents[vector] // w, dtype))
+        axes.append(new_axis("vp", plan.extents[vector] // w, dtype))
         length: Any = w
     else:
         length = size + grown if grown else size
-    vq, vj, vt = _axis("vq", groups, dtype), _axis("vj", length, dtype), _axis("vt", g, dtype)
+    sizes = (("vq", groups), ("vj", length), ("vt", g))
+    vq, vj, vt = (new_axis(name, n, dtype) for name, n in sizes)
     column = axes[-1].var * w + vj.var if in_panels else vj.var
     term = vq.var * g + vt.var if g > 1 else vq.var
     guards: list[PrimExpr] = []
@@ -451,9 +427,6 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
         guards.append(LT(column, cast(dtype, const(columns, dtype) if in_panels else size)))
     by_dim: dict[int, PrimExpr] = {k: a.var for k, a in zip(others, axes)}
     by_dim[k_place], by_dim[j_place] = term, column
-    element = BufferLoad(source, tuple(by_dim[k] for k in range(source.ndim)))
-    moved = {v: by_dim[k] for k, v in enumerate(load.indices) if isinstance(v, Var)}
-    value = _guarded(plan.stored(1, element, moved), guards)
     all_axes = [*axes, vq, vj, *([vt] if g > 1 else [])]
     last = vj.var * g + vt.var if g > 1 else vj.var
     shape = [*(a.range.extent for a in axes), const(groups, dtype)]
@@ -461,7 +434,7 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
     shape = [state.analyzer.simplify(e) for e in shape]
     buffer = _buffer(plan, 1, "packed", shape)
     indices = (*(a.var for a in axes), vq.var, last)
-    block = Block(tuple(all_axes), (), (), buffer.name, BufferStore(buffer, value, indices))
+    block = _packing(state, plan, 1, by_dim, guards, all_axes, buffer, indices)
     position: list[PrimExpr] = [load.indices[k] for k in others]
     own = plan.at(vector, 1)
     if in_panels:
@@ -470,7 +443,7 @@ def _packed_streamed(state: State, plan: _Plan) -> _Made:
         own = substitute(load.indices[j_place], {vector: plan.at(vector)})
     q, t = (a.var for a in plan.parts[grouped])
     position += [q, own * g + t] if g > 1 else [q, own]
-    return _Made(with_regions(state, block), buffer, tuple(position))
+    return _Made(block, buffer, tuple(position))
 
 
 def _sums(state: State, plan: _Plan, which: int) -> _Made | None:

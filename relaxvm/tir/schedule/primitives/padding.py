@@ -4,11 +4,10 @@ to sizes that divide.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from ....arith import interval_of, number_of
+from ....arith import interval_of
 from ....ir import (
     INTRINSICS,
     LT,
@@ -16,6 +15,7 @@ from ....ir import (
     Call,
     Cast,
     Div,
+    FloatImm,
     FloorDiv,
     FloorMod,
     IntImm,
@@ -31,30 +31,22 @@ from ....ir import (
     walk,
 )
 from ...copies import fresh_copy
+from ...op import all as every
 from ...op import if_then_else
-from ...stmt import (
-    Block,
-    BlockRealize,
-    Buffer,
-    BufferLoad,
-    BufferStore,
-    For,
-    ForKind,
-    IterVar,
-    Stmt,
-)
-from ..model.bindings import loop_uses, runs_everywhere
+from ...stmt import Block, BlockRealize, Buffer, BufferLoad, BufferStore, For, ForKind, Stmt
 from ..model.boxes import Access
 from ..model.dependence import loops_between
-from ..model.facts import BlockKind, facts_of
+from ..model.facts import BlockKind, Facts, facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
 from ..model.primitive import BLOCK, LOOP, primitive
 from ..model.reducer import match_reducer
 from ..model.regions import only_plain_accesses, users_of, with_regions
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
+from .checks import check_from_zero, check_own_loops, check_runs_everywhere
 from .inline import single_store
-from .layout import looped, whole_nest
+from .layout import whole_nest
+from .nests import axes_over, looped
 
 
 @primitive(block=BLOCK, loop=LOOP, gives=BLOCK)
@@ -80,11 +72,9 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
         condition, inside, outside = value.condition, value.true_value, value.false_value
     else:
         refuse(f"block {name} is no padding: its value is no if_then_else", block)
-    if not isinstance(outside, (IntImm, type(const(0.0, "float32")))):
+    if not isinstance(outside, (IntImm, FloatImm)):
         refuse(f"the padding of block {name} is no constant: {outside}", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"block {name} cannot be taken apart: {why}", block)
+    check_runs_everywhere(state, block, f"block {name} cannot be taken apart")
     written = facts_of(state, block).write_data()
     for r in state.child_realizes(target.body):
         facts = facts_of(state, r.block)
@@ -137,90 +127,65 @@ def pad_einsum(state: State, block: Block, padding: Sequence[int]) -> tuple[Stat
         refuse(f"block {name} writes under a condition", block)
     if len(padding) != len(block.iter_vars):
         refuse(f"block {name} has {len(block.iter_vars)} axes, got {len(padding)} paddings", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"block {name} cannot be padded: {why}", block)
+    check_runs_everywhere(state, block, f"block {name} cannot be padded")
     whole_nest(state, block)
-    realize = state.realize(block)
-    loops = state.loops_above(realize)
-    extents = _padded_extents(state, block, realize, loops, padding)
-    old_axes = {a.var: a.range.extent for a in block.iter_vars}
-    if all(extents[v] is e for v, e in old_axes.items()):
+    grown = _grown(state, block, padding)
+    if not grown:
         return state, None
-    _check_value(state, block, facts, extents, old_axes)
-    kinds = {a.var: a.iter_type for a in block.iter_vars}
-    scope = state.scope(realize)
+    _check_value(block, facts, grown)
+    scope = state.scope(state.realize(block))
+    summed = {a.var for a in block.iter_vars if not a.is_spatial}
     replaced: dict[Any, Buffer] = {}
     before: list[Stmt] = []
     after: list[Stmt] = []
     for access, is_write in [(a, False) for a in facts.reads] + [(a, True) for a in facts.writes]:
         indices = [low for low, _ in access.box]
         shape = [
-            _reach(state, block, access.buffer, i, size, extents, old_axes)
+            _reach(state, block, access.buffer, i, size, grown)
             for i, size in zip(indices, access.buffer.shape)
         ]
         there = replaced.get(access.buffer)
         if there is not None and all(a is b for a, b in zip(shape, there.shape)):
             continue
-        grown = [v for v in old_axes if extents[v] is not old_axes[v]]
-        matter = grown if is_write else [v for v in grown if kinds[v] != "spatial"]
-        same = all(a is b for a, b in zip(shape, access.buffer.shape))
-        if (
-            there is None
-            and same
-            and not any(v in free_variables(i) for i in indices for v in matter)
-        ):
-            continue
         if there is not None:
             refuse(f"block {name} reads {access.buffer.name} twice, in different ways", block)
+        matter = grown.keys() if is_write else grown.keys() & summed
+        same = all(a is b for a, b in zip(shape, access.buffer.shape))
+        if same and not any(free_variables(i) & matter for i in indices):
+            continue
         only_plain_accesses(state, scope, access.buffer, "pad_einsum")
         pad = new_buffer(access.buffer, f"{access.buffer.name}_pad", access.buffer.scope(), shape)
         replaced[access.buffer] = pad
-        copy_block = (
-            _copy_out(state, block, access, pad)
-            if is_write
-            else _copy_in(state, access, pad, old_axes)
-        )
-        (after if is_write else before).append(copy_block)
-    state = _rebuild(state, block, realize, loops, extents, replaced)
+        if is_write:
+            after.append(_copy_out(state, block, access, pad))
+        else:
+            before.append(_copy_in(state, block, access, pad))
+    state = _rebuild(state, block, grown, replaced)
     anchor = nest_of(state, block)
     for s in before:
         state = insert_before(state, anchor, s)
     anchor = nest_of(state, block)
     for s in reversed(after):
         state = insert_after(state, anchor, s)
-    for pad in replaced.values():
-        state = add_allocation(state, scope, pad)
-    return state, None
+    return add_allocation(state, scope, *replaced.values()), None
 
 
-def _padded_extents(
-    state: State,
-    block: Block,
-    realize: BlockRealize,
-    loops: Sequence[For],
-    padding: Sequence[int],
-) -> dict[Var, PrimExpr]:
-    by_var = {f.loop_var: f for f in loops}
-    extents: dict[Var, PrimExpr] = {}
-    used: set[Var] = set()
-    for a, v, p in zip(block.iter_vars, realize.iter_values, padding):
-        assert a.dom is not None
-        if not isinstance(v, Var) or v not in by_var or v in used or by_var[v].annotations:
-            refuse(f"axis {a.var.name} of block {block.name_hint} has no loop of its own", block)
-        used.add(v)
+def _grown(state: State, block: Block, padding: Sequence[int]) -> dict[Var, PrimExpr]:
+    """{axis: extent} of the axes that are not multiples of their padding."""
+    check_own_loops(state, block)
+    check_from_zero(block, block.iter_vars)
+    grown: dict[Var, PrimExpr] = {}
+    for a, p in zip(block.iter_vars, padding):
         if p < 1:
             refuse(f"a padding is at least 1, got {p}", block)
-        if len(loop_uses(realize, v)) != 1:
-            refuse(f"loop {v.name} moves several axes", by_var[v])
-        if number_of(a.dom.min) != 0:
-            refuse(f"axis {a.var.name} of block {block.name_hint} does not start at 0", block)
-        extent = a.dom.extent
-        if p == 1 or state.analyzer.can_prove_equal(extent % p, 0):
-            extents[a.var] = extent
-        else:
-            extents[a.var] = state.analyzer.simplify((extent + (p - 1)) // p * p)
-    return extents
+        extent = a.range.extent
+        if p > 1 and not state.analyzer.can_prove_equal(extent % p, 0):
+            grown[a.var] = state.analyzer.simplify((extent + (p - 1)) // p * p)
+    return grown
+
+
+def _extents_of(block: Block) -> dict[Var, PrimExpr]:
+    return {a.var: a.range.extent for a in block.iter_vars}
 
 
 def _reach(
@@ -229,15 +194,15 @@ def _reach(
     buffer: Buffer,
     index: PrimExpr,
     size: PrimExpr,
-    extents: dict[Var, PrimExpr],
-    old: dict[Var, PrimExpr],
+    grown: dict[Var, PrimExpr],
 ) -> PrimExpr:
     """The size of a padded buffer along a dimension that is accessed at `index`."""
-    if not any(extents[v] is not old[v] for v in free_variables(index) if v in extents):
+    if not free_variables(index) & grown.keys():
         return size
+    old = _extents_of(block)
     if isinstance(index, Var) and state.analyzer.can_prove_equal(old[index], size):
-        return extents[index]
-    known = {v: (const(0, e.dtype), e - 1) for v, e in extents.items()}
+        return grown[index]
+    known = {v: (const(0, e.dtype), e - 1) for v, e in {**old, **grown}.items()}
     span = interval_of(index, known, state.analyzer)
     if span is None or not state.analyzer.can_prove(span[0] >= 0):
         refuse(
@@ -252,21 +217,13 @@ def _reach(
 _DIVISIONS = (Div, Mod, FloorDiv, FloorMod)
 
 
-def _check_value(
-    state: State,
-    block: Block,
-    facts: Any,
-    extents: dict[Var, PrimExpr],
-    old: dict[Var, PrimExpr],
-) -> None:
+def _check_value(block: Block, facts: Facts, grown: Collection[Var]) -> None:
     """Refuse unless padding with zeros changes no result."""
     name = block.name_hint
     for n in walk(block.body):
         if isinstance(n, _DIVISIONS) and n.dtype.is_int and not isinstance(n.b, IntImm):
             refuse(f"block {name} divides by {n.b}, which would be 0 in the padding", block)
-    reduced = {
-        a.var for a in block.iter_vars if not a.is_spatial and extents[a.var] is not old[a.var]
-    }
+    reduced = [a.var for a in block.iter_vars if not a.is_spatial and a.var in grown]
     for access in (*facts.reads, *facts.writes):
         is_written = any(access is w for w in facts.writes)
         for low, _ in access.box:
@@ -278,18 +235,14 @@ def _check_value(
                 )
     written = {low for access in facts.writes for low, _ in access.box}
     for a in block.iter_vars:
-        grows = extents[a.var] is not old[a.var]
-        if a.is_spatial and grows and not any(a.var is low for low in written):
+        if a.is_spatial and a.var in grown and not any(a.var is low for low in written):
             refuse(f"axis {a.var.name} of block {name} does not index what it writes", block)
-    padded_reduce = [
-        a.var for a in block.iter_vars if a.is_reduce and extents[a.var] is not old[a.var]
-    ]
-    if not padded_reduce:
+    if not reduced:
         return
     reducer = match_reducer(block)
     if reducer is None or reducer.name != "sum":
         refuse(f"block {name} is not a sum, so that zeros would change its result", block)
-    for v in padded_reduce:
+    for v in reduced:
         if not _vanishes(reducer.updates[0], v):
             refuse(f"the terms of block {name} do not vanish where axis {v.name} is padded", block)
 
@@ -303,17 +256,10 @@ def _vanishes(e: PrimExpr, axis: Var) -> bool:
     return isinstance(e, BufferLoad) and any(i is axis for i in e.indices)
 
 
-def _axes(shape: Sequence[PrimExpr]) -> list[IterVar]:
-    return [
-        IterVar(Range.from_min_extent(const(0, e.dtype), e), Var(f"v{k}", e.dtype))
-        for k, e in enumerate(shape)
-    ]
-
-
-def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]) -> Stmt:
+def _copy_in(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
     """What is read, within the old extents of axes that index it by themselves; else 0."""
-    source = access.buffer
-    axes = _axes(pad.shape)
+    source, old = access.buffer, _extents_of(block)
+    axes = axes_over(pad.shape)
     indices = tuple(a.var for a in axes)
     value: PrimExpr = BufferLoad(source, indices)
     conditions: list[PrimExpr] = []
@@ -324,10 +270,9 @@ def _copy_in(state: State, access: Access, pad: Buffer, old: dict[Var, PrimExpr]
             if not state.analyzer.can_prove(limit >= padded):
                 conditions.append(LT(a.var, cast(a.var.dtype, limit)))
     if conditions:
-        inside = functools.reduce(And, conditions)
-        value = if_then_else(inside, value, const(0, source.dtype))
-    block = Block(tuple(axes), (), (), pad.name, BufferStore(pad, value, indices))
-    return looped(with_regions(state, block))[0]
+        value = if_then_else(every(*conditions), value, const(0, source.dtype))
+    copying = Block(axes, (), (), pad.name, BufferStore(pad, value, indices))
+    return looped(with_regions(state, copying))
 
 
 def _copy_out(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
@@ -341,37 +286,27 @@ def _copy_out(state: State, block: Block, access: Access, pad: Buffer) -> Stmt:
     indices = tuple(substitute(low, names) for low, _ in access.box)
     store = BufferStore(access.buffer, BufferLoad(pad, indices), indices)
     copying = Block(tuple(axes), (), (), pad.name, store)
-    return looped(with_regions(state, copying))[0]
+    return looped(with_regions(state, copying))
 
 
 def _rebuild(
-    state: State,
-    block: Block,
-    realize: BlockRealize,
-    loops: Sequence[For],
-    extents: dict[Var, PrimExpr],
-    replaced: dict[Any, Buffer],
+    state: State, block: Block, grown: dict[Var, PrimExpr], replaced: dict[Any, Buffer]
 ) -> State:
     """The contraction over the padded buffers and extents."""
-    for buffer in replaced:
-        if buffer in {a.buffer for a in facts_of(state, block).writes}:
-            readers, writers = users_of(state, buffer.data)
-            if [w for w in writers if w is not block]:
-                refuse(f"another block writes {buffer.name}", block)
-            del readers
-    values: dict[Any, Any] = dict(replaced)
-    padded = substitute(block.replace(reads=(), writes=()), values)
+    for buffer in {a.buffer for a in facts_of(state, block).writes} & replaced.keys():
+        if any(w is not block for w in users_of(state, buffer.data)[1]):
+            refuse(f"another block writes {buffer.name}", block)
+    padded = substitute(block.replace(reads=(), writes=()), replaced)
     axes = tuple(
-        a.replace(dom=Range.from_min_extent(a.range.min, extents[a.var])) for a in padded.iter_vars
+        a.replace(dom=Range.from_min_extent(a.range.min, grown.get(a.var, a.range.extent)))
+        for a in padded.iter_vars
     )
     padded = with_regions(state, padded.replace(iter_vars=axes))
-    new_extents = {v: extents[a.var] for a, v in zip(block.iter_vars, realize.iter_values)}
-    state = state.replace(
-        realize, BlockRealize(realize.iter_values, const(True), padded), [(block, padded)]
-    )
-    for f in loops:
-        now = state.loop(f.loop_var)
-        wanted = new_extents.get(f.loop_var)
-        if wanted is not None and wanted is not now.extent:
-            state = state.replace(now, now.replace(extent=wanted))
+    realize = state.realize(block)
+    new = BlockRealize(realize.iter_values, const(True), padded)
+    state = state.replace(realize, new, [(block, padded)])
+    loops: Any = dict(zip((a.var for a in block.iter_vars), realize.iter_values))
+    for v, extent in grown.items():
+        loop = state.loop(loops[v])
+        state = state.replace(loop, loop.replace(extent=extent))
     return state

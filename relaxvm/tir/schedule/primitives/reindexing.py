@@ -7,10 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....ir import INTRINSICS, Call, PrimExpr, Range, Select, Var, const, substitute, walk
+from ....ir import INTRINSICS, Call, PrimExpr, Select, Var, substitute, walk
 from ...index_map import IndexMap
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar
-from ..model.bindings import runs_everywhere
 from ..model.boxes import Access
 from ..model.facts import BlockKind, facts_of
 from ..model.places import add_allocation, insert_after, insert_before, nest_of
@@ -24,8 +23,10 @@ from ..model.regions import (
 )
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
-from .layout import INDEX_MAP, looped
+from .checks import check_from_zero, check_runs_everywhere, check_takes
+from .layout import INDEX_MAP
 from .marks import BUFFER, buffer_of, find_buffer
+from .nests import looped, new_axis
 
 
 def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> Access:
@@ -41,9 +42,7 @@ def _single_access(state: State, block: Block, buffer: Buffer, write: bool) -> A
         refuse(f"block {name} uses {buffer.name} at {len(accesses)} places", block)
     if any(size != 1 for _, size in accesses[0].box):
         refuse(f"block {name} uses more of {buffer.name} than one element at a time", block)
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {name} are not known: {why}", block)
+    check_runs_everywhere(state, block)
     for n in walk(block.body):
         # A guarded load may be out of bounds where the guard is false; the copy would read it.
         guarded = isinstance(n, Select) or (
@@ -73,14 +72,11 @@ def _copied(
     extents = [a.range.extent for a in axes]
     shape = index_map.map_shape(extents, state.analyzer)
     copy = new_buffer(buffer, name, scope_name, shape)
-    fresh = {a.var: Var(a.var.name, a.var.dtype) for a in axes}
+    copy_axes = tuple(new_axis(a.var.name, a.range.extent, a.var.dtype) for a in axes)
+    fresh = {a.var: new.var for a, new in zip(axes, copy_axes)}
     outside = [low for low, _ in access.box]
     theirs = tuple(substitute(e, fresh) for e in outside)
     ours = index_map.map_indices([fresh[a.var] for a in axes])
-    copy_axes = tuple(
-        IterVar(Range.from_min_extent(const(0, a.var.dtype), a.range.extent), fresh[a.var])
-        for a in axes
-    )
     if write:
         store = BufferStore(buffer, BufferLoad(copy, ours), theirs)
     else:
@@ -101,8 +97,7 @@ def _copied(
     realize = state.realize(block)
     scope = state.scope(realize)
     anchor = nest_of(state, block)
-    nest, _ = looped(copying)
-    state = (insert_after if write else insert_before)(state, anchor, nest)
+    state = (insert_after if write else insert_before)(state, anchor, looped(copying))
     state = add_allocation(state, scope, copy)
     state = state.replace(state.now(block), copied)
     state = refresh_around(state, copied)
@@ -135,12 +130,6 @@ def _used_axes(block: Block, access: Access) -> list[IterVar]:
     return [a for a in block.iter_vars if a.var in free]
 
 
-def _check_zero(block: Block, axes: Sequence[IterVar]) -> None:
-    for a in axes:
-        if getattr(a.range.min, "value", None) != 0:
-            refuse(f"axis {a.var.name} of block {block.name_hint} does not start at 0", block)
-
-
 @primitive(block=BLOCK, buffer=BUFFER, gives=BLOCK)
 def reindex(
     state: State, block: Block, buffer: Any, skip_simplify: bool = False
@@ -153,12 +142,12 @@ def reindex(
         C[vi] += A[vi + vk] * ...    →    A_reindex[v0, v1] = A[v0 + v1]
                                           C[vi] += A_reindex[vi, vk] * ...
     """
-    what, old = buffer_of(state, block, buffer)
+    what, old = buffer_of(block, buffer)
     write = what == "write"
     _check_alone(state, block, old, write)
     access = _single_access(state, block, old, write)
     axes = _used_axes(block, access)
-    _check_zero(block, axes)
+    check_from_zero(block, axes)
     variables = [Var(a.var.name, a.var.dtype) for a in axes]
     if not axes:
         refuse(f"no axis of block {block.name_hint} indexes {old.name}", block)
@@ -171,16 +160,12 @@ def _with_map(
 ) -> tuple[State, Block]:
     _check_alone(state, block, old, write)
     access = _single_access(state, block, old, write)
-    if len(index_map.initial_indices) != len(block.iter_vars):
-        refuse(
-            f"block {block.name_hint} has {len(block.iter_vars)} axes, the index map takes "
-            f"{len(index_map.initial_indices)}",
-            block,
-        )
+    count = len(block.iter_vars)
+    check_takes(index_map, count, f"block {block.name_hint} has {count} axes, the index map", block)
     used = {v for e in index_map.final_indices for v in free_variables(e)}
     kept = [(v, a) for v, a in zip(index_map.initial_indices, block.iter_vars) if v in used]
     axes = [a for _, a in kept]
-    _check_zero(block, axes)
+    check_from_zero(block, axes)
     small = IndexMap([v for v, _ in kept], index_map.final_indices)
     extents = [a.range.extent for a in axes]
     if not small.is_injective(extents, state.analyzer):

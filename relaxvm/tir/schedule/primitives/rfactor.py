@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ....arith import number_of
-from ....ir import LT, And, PrimExpr, Range, Var, cast, const, substitute
+from ....arith import as_number, number_of
+from ....ir import LT, PrimExpr, Range, Var, cast, const, is_const, substitute
+from ...op import all as every
 from ...op import if_then_else
 from ...stmt import (
     Block,
@@ -19,6 +20,7 @@ from ...stmt import (
     LetStmt,
     SeqStmt,
     Stmt,
+    seq,
 )
 from ..model.bindings import loop_uses, moving_domain, predicate_is_domain
 from ..model.boxes import mapper_of
@@ -30,19 +32,13 @@ from ..model.reducer import Reducer, match_reducer
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, loads_of, refuse
 from .cache import new_buffer
+from .checks import block_under
+from .nests import new_axis
 
 
 def _chain(state: State, target: For) -> tuple[BlockRealize, list[For]]:
     """The one block under `target`, and the loops around it that hold nothing else."""
-    inner: Stmt = target
-    while isinstance(inner, For):
-        inner = inner.body
-    if not isinstance(inner, BlockRealize):
-        refuse(
-            f"loop {target.loop_var.name} holds more than one block; rfactor wants the loops of "
-            "one reduction",
-            target,
-        )
+    inner, _ = block_under(target, "rfactor wants those of one reduction")
     loops: list[For] = []
     while isinstance(around := state.parent(loops[-1] if loops else inner), For):
         loops.append(around)
@@ -115,10 +111,10 @@ def _check(
 
 def _beyond(
     state: State, realize: BlockRealize, loops: list[For], kind: str, values: dict[Any, PrimExpr]
-) -> PrimExpr | None:
+) -> PrimExpr:
     """The condition that axes of one kind are in their domains, where loops may leave them."""
     mapper = mapper_of(state, loops)
-    result: PrimExpr | None = None
+    conditions: list[PrimExpr] = []
     for axis, value in zip(realize.block.iter_vars, realize.iter_values):
         if axis.iter_type != kind or axis.dom is None:
             continue
@@ -127,10 +123,9 @@ def _beyond(
         ends = None if total is None else mapper.ends(total)
         if ends is not None and mapper.at_most(mapper.add(ends[1], 1), end):
             continue
-        limit = const(end, axis.var.dtype) if isinstance(end, int) else cast(axis.var.dtype, end)
-        condition = LT(substitute(value, values), limit)
-        result = condition if result is None else And(result, condition)
-    return result
+        limit = as_number(end, axis.var.dtype)
+        conditions.append(LT(substitute(value, values), limit))
+    return every(*conditions)
 
 
 def simultaneous(
@@ -171,19 +166,14 @@ def rfactor(state: State, loop: Var, factor_axis: int) -> tuple[State, Block]:
     if not -rank - 1 <= factor_axis <= rank:
         refuse(f"factor_axis is in {-rank - 1}..{rank}, got {factor_axis}", block)
     place = factor_axis if factor_axis >= 0 else factor_axis + rank + 1
-    partial = [
-        new_buffer(
-            b, f"{b.name}_rf", b.scope(), (*b.shape[:place], target.extent, *b.shape[place:])
-        )
-        for b in buffers
-    ]
+    shapes = [_at(b.shape, place, target.extent) for b in buffers]
+    partial = [new_buffer(b, f"{b.name}_rf", b.scope(), s) for b, s in zip(buffers, shapes)]
     first, rf_block = _partial_block(state, realize, loops, target, others, reducer, partial, place)
     second, wb_block = _final_block(state, realize, loops, target, reducer, partial, place)
     top = loops[0]
     scope = state.scope(top)
     state = state.replace(top, SeqStmt((first, second)), [(block, wb_block)])
-    for b in partial:
-        state = add_allocation(state, scope, b)
+    state = add_allocation(state, scope, *partial)
     return state, state.now(rf_block)
 
 
@@ -202,12 +192,12 @@ def _partial_block(
     place: int,
 ) -> tuple[Stmt, Block]:
     block = realize.block
-    rf = Var(f"v{target.loop_var.name}", target.loop_var.dtype)
+    partial_axis = new_axis(f"v{target.loop_var.name}", target.extent)
+    rf = partial_axis.var
     to_axes: dict[Any, PrimExpr] = {target.loop_var: rf + target.min}
     axes = [a for a in block.iter_vars if a.is_spatial]
     bound = [v for a, v in zip(block.iter_vars, realize.iter_values) if a.is_spatial]
-    zero = const(0, rf.dtype)
-    axes.append(IterVar(Range.from_min_extent(zero, target.extent), rf))
+    axes.append(partial_axis)
     bound.append(target.loop_var - target.min)
     for f in others:
         var = Var(f"v{f.loop_var.name}", f.loop_var.dtype)
@@ -225,31 +215,26 @@ def _partial_block(
     places = [(p, _at(i, place, rf)) for p, (_, i) in zip(partial, reducer.buffers)]
     old = tuple(BufferLoad(b, i) for b, i in places)
     values = reducer.combine(old, tuple(updates))
-    if outside is not None:
+    if not is_const(outside, 1):
         values = tuple(if_then_else(outside, v, o) for v, o in zip(values, old))
-    init = SeqStmt(tuple(BufferStore(b, v, i) for (b, i), v in zip(places, reducer.identity)))
+    init = seq(*(BufferStore(b, v, i) for (b, i), v in zip(places, reducer.identity)))
     rf_block = Block(
         tuple(axes),
         (),
         (),
         f"{block.name_hint}_rf",
         simultaneous(places, values),
-        init.seq[0] if len(init.seq) == 1 else init,
+        init,
         annotations=block.annotations,
     )
-    rf_block = _fresh_axes(with_regions(state, rf_block))
+    # Another block goes on with the old axes.
+    fresh = {a.var: Var(a.var.name, a.var.dtype) for a in axes}
+    rf_block = substitute(with_regions(state, rf_block), fresh)
     condition = _beyond(state, realize, around, "spatial", {})
-    body: Stmt = BlockRealize(
-        tuple(bound), const(True) if condition is None else condition, rf_block
-    )
+    body: Stmt = BlockRealize(tuple(bound), condition, rf_block)
     for f in reversed(loops):
         body = f.replace(body=body)
     return body, rf_block
-
-
-def _fresh_axes(block: Block) -> Block:
-    """The block over new axis variables: another block goes on with the old ones."""
-    return substitute(block, {a.var: Var(a.var.name, a.var.dtype) for a in block.iter_vars})
 
 
 def _final_block(
@@ -266,13 +251,13 @@ def _final_block(
     new: dict[Any, Any] = {
         f.loop_var: Var(f.loop_var.name, f.loop_var.dtype) for f in (*kept, target)
     }
-    rf = Var(f"v{target.loop_var.name}", target.loop_var.dtype)
+    partial_axis = new_axis(f"v{target.loop_var.name}", target.extent, kind="reduce")
+    rf = partial_axis.var
     axes = [a for a in block.iter_vars if a.is_spatial]
     bound = [
         substitute(v, new) for a, v in zip(block.iter_vars, realize.iter_values) if a.is_spatial
     ]
-    zero = const(0, rf.dtype)
-    axes.append(IterVar(Range.from_min_extent(zero, target.extent), rf, "reduce"))
+    axes.append(partial_axis)
     bound.append(new[target.loop_var])
     places = list(reducer.buffers)
     old = tuple(BufferLoad(b, i) for b, i in places)
@@ -284,9 +269,7 @@ def _final_block(
     wb_block = block.replace(iter_vars=tuple(axes), body=body, init=init)
     wb_block = with_regions(state, wb_block)
     condition = _beyond(state, realize, state.loops_above(realize), "spatial", new)
-    nest: Stmt = BlockRealize(
-        tuple(bound), const(True) if condition is None else condition, wb_block
-    )
+    nest: Stmt = BlockRealize(tuple(bound), condition, wb_block)
     low = const(0, target.loop_var.dtype)
     nest = For(new[target.loop_var], low, target.extent, ForKind.SERIAL, nest)
     for f in reversed(kept):

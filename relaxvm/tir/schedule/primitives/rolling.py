@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ....arith import number_of
-from ....ir import And, IntImm, Or, PrimExpr, Var, const, descend, is_const, substitute
+from ....ir import Or, PrimExpr, Var, const, descend, is_const, substitute
 from ...index_map import IndexMap
+from ...op import all as every
 from ...stmt import Block, BlockRealize, Buffer, For, ForKind
 from ..model.boxes import bound_box, region_while
 from ..model.dependence import check_self_contained
@@ -211,9 +212,8 @@ def _new_part(state: State, realize: BlockRealize, windows: list[_Window]) -> Pr
     """Where the block computes what no iteration before has."""
     access = facts_of(state, realize.block).writes[0]
     places = bound_box(realize, access)
-    condition: PrimExpr = const(True)
+    conditions: list[PrimExpr] = []
     for w in windows:
         place = state.analyzer.simplify(places[w.dim][0] - w.low)
-        new = Or(w.loop.loop_var < w.loop.min + 1, place >= w.shared)
-        condition = new if isinstance(condition, IntImm) else And(condition, new)
-    return state.analyzer.simplify(condition)
+        conditions.append(Or(w.loop.loop_var < w.loop.min + 1, place >= w.shared))
+    return state.analyzer.simplify(every(*conditions))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from typing import Any
@@ -87,9 +88,7 @@ def sample_perfect_tile(
     extent = max(f.extent.value, 1)
     if decision is not None:
         factors = [int(d) for d in decision]
-        inner = 1
-        for x in factors[1:]:
-            inner *= x
+        inner = math.prod(factors[1:])
         if len(factors) != n or min(factors) < 1 or extent % inner:
             # A decision made for another extent: keep of it what still divides.
             factors, left = [1] * n, extent

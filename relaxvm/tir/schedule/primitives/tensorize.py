@@ -7,29 +7,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ....arith import IterMapper, IterSumExpr, conjuncts, number_of
-from ....ir import (
-    Add,
-    And,
-    IntImm,
-    Mul,
-    PrimExpr,
-    Range,
-    Var,
-    binary,
-    cast,
-    const,
-    substitute,
-    walk,
-)
+from ....arith import IterMapper, IterSumExpr, as_number, conjuncts, number_of
+from ....ir import Add, IntImm, Mul, PrimExpr, Var, binary, const, walk
 from ...copies import fresh_copy
+from ...op import all as every
 from ...stmt import (
     Block,
     BlockRealize,
     Buffer,
     BufferRegion,
     For,
-    ForKind,
     IterVar,
     MatchBufferRegion,
     SeqStmt,
@@ -44,24 +31,11 @@ from ..model.places import common_place, top_child
 from ..model.primitive import BLOCK, BLOCK_OR_LOOP, LOOP_OR_BLOCKS, primitive
 from ..model.regions import refresh_around, with_regions
 from ..model.state import State, free_variables, loads_of, refuse, substitute_loops
+from .checks import block_under
+from .decompose import init_nest
 from .intrin import TensorIntrin
 from .matching import Match
-
-
-def _single_block(target: For) -> tuple[BlockRealize, list[For]]:
-    """The only block under the loop, and the loops from `target` inwards."""
-    loops: list[For] = []
-    inner: Stmt = target
-    while isinstance(inner, For):
-        loops.append(inner)
-        inner = inner.body
-    if not isinstance(inner, BlockRealize):
-        refuse(
-            f"loop {target.loop_var.name} holds more than the loops of one block; it cannot be "
-            "made a block",
-            target,
-        )
-    return inner, loops
+from .nests import new_axis
 
 
 def _divide(
@@ -115,13 +89,7 @@ def _split_predicate(
                     realize.block,
                 )
             parts[0 if free & inner else 1].append(fact)
-    conditions: list[PrimExpr] = []
-    for facts in parts:
-        condition: PrimExpr = const(True)
-        for fact in facts:
-            condition = fact if isinstance(condition, IntImm) else And(condition, fact)
-        conditions.append(condition)
-    return conditions[0], conditions[1]
+    return every(*parts[0]), every(*parts[1])
 
 
 @primitive(target=LOOP_OR_BLOCKS, gives=BLOCK)
@@ -147,7 +115,7 @@ def blockize(
     if isinstance(target, list):
         return _joined(state, target, preserve_unit_iters)
     loop = state.loop(target)
-    realize, inner_loops = _single_block(loop)
+    realize, inner_loops = block_under(loop, "it cannot be made a block")
     outer_block, new, pairs = _blockized(state, realize, inner_loops, preserve_unit_iters)
     state = state.replace(loop, new, pairs)
     state = refresh_around(state, outer_block)
@@ -198,11 +166,10 @@ def _joined(
         if unit and not preserve_unit_iters:
             names[f.loop_var] = f.min
             continue
-        axis = Var(f"v{f.loop_var.name}", f.loop_var.dtype)
-        zero = const(0, axis.dtype)
-        axes.append(IterVar(Range.from_min_extent(zero, f.extent), axis))
-        values.append(f.loop_var if number_of(f.min) == 0 else f.loop_var - f.min)
-        names[f.loop_var] = axis if number_of(f.min) == 0 else axis + f.min
+        axes.append(new_axis(f"v{f.loop_var.name}", f.extent))
+        axis = axes[-1].var
+        values.append(f.loop_var - f.min)
+        names[f.loop_var] = axis + f.min
     inner, pairs = substitute_loops(body, names)
     name = "_".join(["outer", *(b.name_hint for b in blocks), ""])
     joined = with_regions(state, Block(tuple(axes), (), (), name, inner))
@@ -276,78 +243,27 @@ def _blockized(
         assert total is not None
         whole = mapper.to_expr(low._replace(base=total.base), dtype)
         if high.args or preserve_unit_iters:
-            var = Var(f"{a.var.name}_o", dtype)
-            top_extent = const(extent, dtype) if isinstance(extent, int) else cast(dtype, extent)
-            dom = Range.from_min_extent(const(0, dtype), top_extent)
-            axes.append(IterVar(dom, var, a.iter_type))
+            axes.append(new_axis(f"{a.var.name}_o", extent, dtype, a.iter_type))
+            var = axes[-1].var
             values.append(mapper.to_expr(high, dtype))
             if not (isinstance(extent, int) and extent == 1):
-                factor = const(step, dtype) if isinstance(step, int) else cast(dtype, step)
-                whole = binary(Add, binary(Mul, var, factor), whole)
+                whole = binary(Add, binary(Mul, var, as_number(step, dtype)), whole)
             elif high.args:
                 whole = binary(Add, var, whole)
         bound.append(whole)
-    update = (
-        block
-        if block.init is None
-        else with_regions(state, block.replace(init=None, name_hint=f"{block.name_hint}_update"))
-    )
-    body: Stmt = BlockRealize(tuple(bound), inner_predicate, update)
+    inside = BlockRealize(tuple(bound), inner_predicate, block)
+    update, init = block, None
+    if block.init is not None:
+        update = block.replace(init=None, name_hint=f"{block.name_hint}_update")
+        update = with_regions(state, update)
+        init, _ = init_nest(state, inside, inner_loops)
+    body: Stmt = inside.replace(block=update)
     for f in reversed(inner_loops):
         body = f.replace(body=body)
-    init = (
-        None
-        if block.init is None
-        else _init_part(state, realize, inner_loops, bound, inner_predicate)
-    )
     new_block = Block(tuple(axes), (), (), f"{block.name_hint}_o", body, init)
     new_block = with_regions(state, new_block)
     pairs = [] if update is block else [(block, update)]
     return new_block, BlockRealize(tuple(values), outer_predicate, new_block), pairs
-
-
-def _init_part(
-    state: State,
-    realize: BlockRealize,
-    inner_loops: list[For],
-    bound: list[PrimExpr],
-    predicate: PrimExpr,
-) -> Stmt:
-    """The init of a divided reduction: over the inner loops that move spatial axes."""
-    block = realize.block
-    assert block.init is not None
-    new: dict[Any, PrimExpr] = {}
-    kept: list[tuple[For, Var]] = []
-    moving: set[Var] = set()
-    for a, v in zip(block.iter_vars, bound):
-        if a.is_spatial:
-            moving |= free_variables(v)
-    for f in inner_loops:
-        if f.loop_var in moving:
-            var = Var(f"{f.loop_var.name}_init", f.loop_var.dtype)
-            kept.append((f, var))
-            new[f.loop_var] = var
-        else:
-            new[f.loop_var] = f.min
-    axes: list[IterVar] = []
-    values: list[PrimExpr] = []
-    renamed: dict[Any, PrimExpr] = {}
-    for a, v in zip(block.iter_vars, bound):
-        if not a.is_spatial:
-            renamed[a.var] = a.range.min
-            continue
-        var = Var(f"{a.var.name}_init", a.var.dtype)
-        axes.append(a.replace(var=var))
-        renamed[a.var] = var
-        values.append(substitute(v, new))
-    body = substitute(block.init, renamed)
-    init = with_regions(state, Block(tuple(axes), (), (), f"{block.name_hint}_init", body))
-    condition = state.analyzer.simplify(substitute(predicate, new))
-    nest: Stmt = BlockRealize(tuple(values), condition, init)
-    for f, var in reversed(kept):
-        kind = ForKind.SERIAL if f.kind == ForKind.THREAD_BINDING else f.kind
-        nest = For(var, substitute(f.min, new), substitute(f.extent, new), kind, nest)
-    return nest
 
 
 # -- tensorize -------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ from ....ir import (
     INTRINSICS,
     LE,
     LT,
-    And,
     Call,
     Max,
     Min,
@@ -26,9 +25,10 @@ from ....ir import (
     walk,
 )
 from ....ir.walk import transform
+from ...op import all as every
 from ...op import if_then_else
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, IterVar, seq
-from ..model.bindings import loop_uses, runs_everywhere
+from ..model.bindings import loop_uses
 from ..model.facts import BlockKind, facts_of
 from ..model.places import add_allocation
 from ..model.primitive import BLOCK, LOOP, list_of, primitive
@@ -36,7 +36,9 @@ from ..model.reducer import Reducer, match_reducer
 from ..model.regions import with_regions
 from ..model.state import State, free_variables, refuse
 from .cache import new_buffer
-from .layout import looped, whole_nest
+from .checks import check_from_zero, check_runs_everywhere
+from .layout import whole_nest
+from .nests import looped
 
 # Relations, and whether they ask if the left side is great enough.
 _LOW = {LT: False, LE: False, GT: True, GE: True}
@@ -111,25 +113,14 @@ def separate_window(
     slides = [_clipped(state, s, sizes[s.sum], ends) for s in slides]
     low = {s.place: s.place + s.low for s in slides}
     places = _axes_of_places(block, slides)
-    partial = new_buffer(
-        reducer.buffers[0][0],
-        f"{reducer.buffers[0][0].name}_w",
-        reducer.buffers[0][0].scope(),
-        tuple(a.range.extent for a in places),
-    )
-    first_block = _first_step(
-        state,
-        block,
-        reducer,
-        partial,
-        places,
-        moved,
-        substitute(_guard(theirs, first, reducer), low),
-    )
+    (out, _), shape = reducer.buffers[0], tuple(a.range.extent for a in places)
+    partial = new_buffer(out, f"{out.name}_w", out.scope(), shape)
+    once = substitute(_guard(theirs, first, reducer), low)
+    first_block = _first_step(state, block, reducer, partial, places, moved, once)
     back = {s.place: state.analyzer.simplify(s.sum - s.low) for s in slides}
     indices = tuple(substitute(a.var, back) for a in places)
     again = _second_step(state, block, reducer, BufferLoad(partial, indices), ours, taps)
-    nests = (looped(first_block)[0], looped(again)[0])
+    nests = (looped(first_block), looped(again))
     scope = state.scope(realize)
     state = state.replace(top, seq(*nests), [(block, again)])
     state = add_allocation(state, scope, partial)
@@ -147,12 +138,9 @@ def _reducer(state: State, block: Block) -> Reducer:
             "min, and, or)",
             block,
         )
-    why = runs_everywhere(state, block)
-    if why:
-        refuse(f"the iterations of block {name} are not known: {why}", block)
+    check_runs_everywhere(state, block)
+    check_from_zero(block, block.iter_vars)
     for a in block.iter_vars:
-        if getattr(a.range.min, "value", None) != 0:
-            refuse(f"axis {a.var.name} of block {name} does not start at 0", block)
         if not a.is_spatial and not state.analyzer.can_prove(a.range.extent >= 1):
             refuse(
                 f"axis {a.var.name} may have no iterations, so that results of the first step "
@@ -281,12 +269,7 @@ def _moved_condition(
 
 
 def _guard(conditions: Sequence[PrimExpr], value: PrimExpr, reducer: Reducer) -> PrimExpr:
-    if not conditions:
-        return value
-    condition = conditions[0]
-    for each in conditions[1:]:
-        condition = And(condition, each)
-    return if_then_else(condition, value, reducer.identity[0])
+    return if_then_else(every(*conditions), value, reducer.identity[0]) if conditions else value
 
 
 def _axes_of_places(block: Block, slides: Sequence[_Slide]) -> list[IterVar]:
@@ -294,30 +277,18 @@ def _axes_of_places(block: Block, slides: Sequence[_Slide]) -> list[IterVar]:
     stood, or last.
     """
     axes: list[IterVar] = []
-    instead: dict[Var, _Slide | None] = {}
+    places: dict[Var, IterVar] = {}
     for s in slides:
-        for k, v in enumerate(s.axes):
-            if k == 0:
-                instead[v] = s
-            else:
-                instead.setdefault(v, None)
-    done: set[Var] = set()
-
-    def add(s: _Slide) -> None:
-        done.add(s.place)
-        axes.append(IterVar(Range.from_min_extent(const(0, s.place.dtype), s.extent), s.place))
-
+        dom = Range.from_min_extent(const(0, s.place.dtype), s.extent)
+        places[s.place] = IterVar(dom, s.place)
+    first = {s.axes[0]: s.place for s in slides if s.axes}
+    moved = {v for s in slides for v in s.axes}
     for a in block.iter_vars:
-        if not a.is_spatial:
-            continue
-        if a.var not in instead:
+        if a.var in first:
+            axes.append(places.pop(first[a.var]))
+        elif a.is_spatial and a.var not in moved:
             axes.append(a)
-        elif (axis := instead[a.var]) is not None:
-            add(axis)
-    for s in slides:
-        if s.place not in done:
-            add(s)
-    return axes
+    return [*axes, *places.values()]
 
 
 def _first_step(
