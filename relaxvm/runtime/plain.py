@@ -27,6 +27,8 @@ from .dims import Dim, dim_from_plain, dim_to_plain
 
 _P = TypeVar("_P", bound="Plain")
 _SCALARS = (str, int, float, bool, bytes)
+# Of each class. A program has the same few failures in all of its kernels.
+_MADE_LATELY = 512
 
 
 class Plain:
@@ -40,6 +42,8 @@ class Plain:
     _stored: ClassVar[tuple[tuple[str, Codec], ...]]
     # Of the fields, if all are stored as they are.
     _types: ClassVar[tuple[type, ...] | None]
+    # Makes an instance of values of these types, or gives an equal one that was made lately.
+    _of: ClassVar[Callable[..., Any]]
 
     def __init_subclass__(cls, form: str = "map") -> None:
         cls._form = form
@@ -65,7 +69,10 @@ class Plain:
                 values = plain[1:]
             if type(values) is not list or len(values) != len(columns):
                 raise LoadError(f"{cls.__name__}: wanted a list of {len(columns)}")
-        if cls._types is None or tuple(map(type, values)) != cls._types:
+        make: Callable[..., _P] = cls
+        if tuple(map(type, values)) == cls._types:
+            make = cls._of
+        else:
             read = []
             for (name, codec), value in zip(columns, values):
                 try:
@@ -74,7 +81,7 @@ class Plain:
                     raise LoadError(f"{cls.__name__}: {name}: {error}") from None
             values = read
         try:
-            return cls(*values)
+            return make(*values)
         except VerifyError as error:
             raise LoadError(str(error)) from None
 
@@ -87,6 +94,9 @@ class Plain:
             cls._stored = tuple((name, codec_of(hint)) for name, hint in own)
             kinds = tuple(hint for _, hint in own)
             cls._types = kinds if set(kinds) <= set(_SCALARS) else None
+            # Of floats, -0.0 equals 0.0; bytes may be large.
+            is_small = not {float, bytes}.intersection(kinds)
+            cls._of = functools.lru_cache(_MADE_LATELY)(cls) if is_small else cls
         return cls._stored
 
     @classmethod

@@ -254,7 +254,6 @@ def _methods() -> tuple[int, int, bytes]:
 _TYPICAL_SIZE = 64
 
 
-@functools.lru_cache(maxsize=4096)
 def release_elements(info: KernelInfo) -> int:
     """From how many tensor elements on a call of this kernel is worth releasing the GIL.
 

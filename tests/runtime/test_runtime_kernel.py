@@ -177,3 +177,13 @@ def test_only_the_canonical_name_of_a_dtype_is_read(name):
     plain["infos"][0]["params"][0]["dtype"] = name
     with pytest.raises(LoadError):
         KernelSection.from_plain(plain)
+
+
+def test_failures_that_are_the_same_are_one_object_and_true_is_no_number():
+    made = [Failure.from_plain(["shape", 1, 0, -1, ""]) for _ in range(2)]
+    assert made[0] is made[1] == Failure("shape", 1, 0)
+    with pytest.raises(LoadError, match="param"):
+        Failure.from_plain(["shape", True, 0, -1, ""])
+    for _ in range(2):
+        with pytest.raises(LoadError, match="out of range"):
+            Failure.from_plain(["shape", -2, 0, -1, ""])
