@@ -12,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from .cpu_budget import begun_side_by_side, usable_cores
+from .cpu_budget import begun_side_by_side, side_by_side, usable_cores
 from .ndarray import NDArray, wrap_unchecked
 from .storage import aligned_copy, aligned_empty, memory_filled_by
+
+# Such a one is copied by several threads, in parts.
+_SHARED_BYTES, _SHARES = 1 << 25, 16
 
 
 def has_gaps(value: object) -> bool:
@@ -34,7 +37,9 @@ def begun_without_gaps(
         if has_gaps(constants[number]):
             by_size.setdefault(constants[number].array.nbytes, []).append(number)
     cores = usable_cores()
-    rows = [same[k::cores] for same in by_size.values() for k in range(min(cores, len(same)))]
+    # The longest first, of which nobody is to wait for the end.
+    sizes = sorted(by_size, reverse=True)
+    rows = [by_size[n][k::cores] for n in sizes for k in range(min(cores, len(by_size[n])))]
     copies: dict[int, NDArray] = {}
     for row in rows:
         memory = None
@@ -56,7 +61,12 @@ def _like(value: NDArray, memory: np.ndarray | None) -> NDArray:
 
 
 def _copy(source: np.ndarray, copy: np.ndarray) -> None:
-    aligned_copy(source, copy=copy)
+    if copy.nbytes < _SHARED_BYTES:
+        aligned_copy(source, copy=copy)
+    else:
+        axis = copy.shape.index(max(copy.shape))
+        parts = [np.array_split(a, _SHARES, axis) for a in (source, copy)]
+        side_by_side(lambda k: aligned_copy(parts[0][k], copy=parts[1][k]), range(_SHARES))
     copy.flags.writeable = source.flags.writeable
 
 

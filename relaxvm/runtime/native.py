@@ -8,13 +8,14 @@ is the one door from the runtime to the compiler.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import os
 import struct
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,7 +26,7 @@ from .kernel import KernelInfo, KernelSection, NativeCode
 from .kernel_function import KernelFunction as KernelFunction
 from .kernel_function import call_path as call_path
 from .kernel_function import set_call_path as set_call_path
-from .linking import LinkedCode, started_llvm
+from .linking import LinkedCode, installed_llvmlite, started_llvm
 from .linking import rest_while_forking as rest_while_forking
 from .program import Program
 from .threads import POOL_SYMBOL, parallel_for_address
@@ -73,18 +74,38 @@ def host() -> Host:
     """What LLVM says about this machine. Asked once, and kept in the user's cache under what the
     system says.
     """
-    key = None if sys.platform != "linux" else repr(("host", os.uname(), cpu_facts())).encode()
-    known = None if key is None else small_entries.get(key)
+
+    def ask(llvm: Any) -> list[str]:
+        features = llvm.get_host_cpu_features()
+        present = sorted(name for name, enabled in features.items() if enabled)
+        return [llvm.get_default_triple(), llvm.get_host_cpu_name(), *present]
+
+    key = None if sys.platform != "linux" else ("host", os.uname(), cpu_facts())
+    triple, cpu, *names = _told_once(key, ask)
+    return Host(triple, cpu, frozenset(names))
+
+
+@functools.lru_cache(maxsize=1)
+def llvm_version() -> tuple[int, ...]:
+    """Of the LLVM in llvmlite. Asked once, and kept like `host`, for what is installed."""
+    package, key = installed_llvmlite(), None
+    with contextlib.suppress(OSError):
+        status = os.stat(package.__file__)
+        key = "LLVM", package.__version__, package.__file__, status.st_mtime_ns, status.st_size
+    numbers = _told_once(key, lambda llvm: list(map(str, llvm.llvm_version_info)))
+    return tuple(map(int, numbers))
+
+
+def _told_once(key: Any, ask: Callable[[Any], list[str]]) -> list[str]:
+    """What `ask` gets from LLVM, which is not loaded if the user's cache has it under `key`."""
+    text = repr(key).encode()
+    known = None if key is None else small_entries.get(text)
     if known is not None:
-        triple, cpu, *names = known.decode().split("\0")
-        return Host(triple, cpu, frozenset(names))
-    llvm = started_llvm()
-    features = llvm.get_host_cpu_features()
-    present = frozenset(name for name, enabled in features.items() if enabled)
-    here = Host(llvm.get_default_triple(), llvm.get_host_cpu_name(), present)
+        return known.decode().split("\0")
+    answer = ask(started_llvm())
     if key is not None:
-        small_entries.put(key, "\0".join([here.triple, here.cpu, *sorted(present)]).encode())
-    return here
+        small_entries.put(text, "\0".join(answer).encode())
+    return answer
 
 
 def fits(code: NativeCode) -> bool:

@@ -631,9 +631,11 @@ def test_constants_with_gaps_are_copied_one_by_one(monkeypatch):
     assert [float(vm[f"f{k}"]().numpy().max()) for k in range(6)] == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.parametrize("shared", [1, 1 << 25])
 @pytest.mark.parametrize("cores", [1, 3])
-def test_constants_with_gaps_may_be_copied_while_others_do_something(monkeypatch, cores):
+def test_constants_with_gaps_may_be_copied_while_others_do_something(monkeypatch, cores, shared):
     monkeypatch.setattr(cpu_budget, "usable_cores", lambda: cores)
+    monkeypatch.setattr(gaps, "_SHARED_BYTES", shared)
     b = ExecBuilder()
     for k in range(5):
         with b.function(f"f{k}", 0):

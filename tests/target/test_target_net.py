@@ -671,3 +671,35 @@ def test_unrolling_has_a_budget_for_the_whole_function():
     # 40 loops of 400 iterations are 16,000 stores.
     assert text.count("store i32") < 8000
     assert text.count("br i1") > 10
+
+
+def test_only_the_first_build_of_an_installation_loads_llvm_here(tmp_path):
+    """What machine this is, and which LLVM there is, is known then; kernels have their process."""
+    program = """
+import sys
+import numpy as np
+import relaxvm as tvm
+from relaxvm import relax
+
+size = int(sys.argv[1])
+x = relax.Var("x", relax.TensorStructInfo((size,), "float32"))
+b = relax.BlockBuilder()
+with b.function("main", [x]):
+    b.emit_func_output(b.emit(relax.op.negative(x)))
+vm = relax.VirtualMachine(relax.build(b.get(), "llvm"), tvm.cpu())
+assert (vm["main"](np.ones(size, "float32")).numpy() == -1).all()
+print("llvmlite.binding" in sys.modules)
+"""
+    env = {**os.environ, "RELAXVM_CACHE_DIR": str(tmp_path)}
+    env.pop("RELAXVM_CACHE", None)
+    loaded = [
+        subprocess.run(
+            [sys.executable, "-c", program, size],
+            env=env,
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for size in ("70", "80")
+    ]
+    assert loaded == ["True\n", "False\n"]

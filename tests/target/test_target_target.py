@@ -6,10 +6,10 @@ import threading
 
 import pytest
 
-from relaxvm.base import CodegenError, PassError
+from relaxvm.base import CodegenError, LinkError, PassError
 from relaxvm.ir import load_json, save_json
 from relaxvm.target import Target, cpu_model
-from relaxvm.target.llvm import host_machine, machine_of
+from relaxvm.target.llvm import host_machine, machine, machine_of
 
 
 @pytest.mark.parametrize(
@@ -177,3 +177,23 @@ def test_what_llvm_would_end_the_process_for_is_an_error(target, message):
         machine_of(target).check()
     with pytest.raises(CodegenError, match=message):
         cpu_model(target)
+
+
+def test_an_llvm_that_is_missing_or_too_old_is_told(monkeypatch):
+    def missing():
+        raise LinkError("not there")
+
+    def prepare():
+        raise ImportError("no llvmlite")
+
+    host_machine.cache_clear()
+    machine.llvm.cache_clear()
+    try:
+        for version in (missing, lambda: (14, 0, 6)):
+            monkeypatch.setattr(machine.native, "llvm_version", version)
+            monkeypatch.setattr(machine.passes, "prepare", prepare)
+            with pytest.raises(CodegenError, match="needs llvmlite: no llvmlite; pip install"):
+                machine_of("llvm")
+    finally:
+        monkeypatch.undo()
+        assert machine_of() == host_machine()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from ...base import CodegenError, config, record
+from ...base import CodegenError, LinkError, config, record
 from ...ir import PassContext
-from ...runtime import address_in_process, rest_while_forking
+from ...runtime import address_in_process, native, rest_while_forking
 from ..target import Target
 from . import passes
 from .net import compile_safely
@@ -71,10 +72,19 @@ def _version() -> str:
     return str(llvmlite.__version__)
 
 
+def _llvm_version() -> tuple[int, ...]:
+    """Without loading LLVM, which takes 30 ms and 50 MB, if it was loaded here before."""
+    version: tuple[int, ...] = ()
+    with contextlib.suppress(LinkError):
+        version = native.llvm_version()
+    # That of llvmlite 0.44. What is missing or too old, it says itself.
+    return version if version >= (15,) else tuple(llvm().llvm_version_info)
+
+
 @functools.lru_cache(maxsize=1)
 def producer() -> str:
     """Who makes the object code."""
-    version = ".".join(map(str, llvm().llvm_version_info))
+    version = ".".join(map(str, _llvm_version()))
     return f"llvmlite {_version()}, LLVM {version}"
 
 
@@ -83,7 +93,7 @@ def has_maximum() -> bool:
     """Whether there is code for `llvm.maximum` on every machine: LLVM 15, of llvmlite 0.44, ends
     the process for it on x86.
     """
-    return bool(llvm().llvm_version_info[0] >= 18)
+    return _llvm_version()[0] >= 18
 
 
 @record
@@ -113,15 +123,16 @@ class Machine:
         """Raise CodegenError for a triple that this LLVM has no generator for, and for a CPU and
         features that it does not know.
         """
+        if self.is_this_computer:
+            return
         try:
             llvm().Target.from_triple(self.triple)
         except RuntimeError as error:
             raise CodegenError(
                 f"no code generator for the triple {self.triple!r} in {producer()}: {error}"
             ) from None
-        if not self.is_this_computer:
-            # LLVM would end the process for what it does not like.
-            assembly_of_probes(self.triple, self.cpu, self.features, producer())
+        # LLVM would end the process for what it does not like.
+        assembly_of_probes(self.triple, self.cpu, self.features, producer())
 
 
 def canonical_features(features: Iterable[str]) -> str:
@@ -137,11 +148,9 @@ def canonical_features(features: Iterable[str]) -> str:
 @functools.lru_cache(maxsize=1)
 def host_machine() -> Machine:
     """This computer."""
-    binding = llvm()
-    present = [f"+{name}" for name, enabled in binding.get_host_cpu_features().items() if enabled]
-    return Machine(
-        binding.get_default_triple(), binding.get_host_cpu_name(), canonical_features(present)
-    )
+    _llvm_version()
+    here = native.host()
+    return Machine(here.triple, here.cpu, here.features_text)
 
 
 def machine_of(target: Any = None) -> Machine:

@@ -30,7 +30,7 @@ from ...tir.analysis import called_functions
 from ...tir.schedule import builtins_replaced
 from ..target import Target
 from .at_hand import AtHand, at_hand, start_worker, take
-from .machine import host_machine, machine_of
+from .machine import llvm, machine_of
 from .net import Worker, WorkerLost, has_python, has_worker, in_this_process
 from .passes import pipes, receive, send
 from .units import (
@@ -345,7 +345,7 @@ def serve() -> None:
     in_this_process()
     with contextlib.suppress(Exception):
         # LLVM is loaded while nobody waits.
-        host_machine()
+        llvm()
     with collecting_seldom(), contextlib.suppress(EOFError, BrokenPipeError):
         while True:
             request = pickle.loads(receive(source))
