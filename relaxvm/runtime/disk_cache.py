@@ -19,6 +19,7 @@ import pathlib
 import re
 import stat
 import time
+from collections.abc import Callable
 from typing import BinaryIO
 
 from ..base import config
@@ -72,6 +73,14 @@ class DiskCache:
         # The time says when it was used last. A read-only folder serves as well.
         with contextlib.suppress(OSError):
             os.utime(path)
+        return content
+
+    def kept(self, key: bytes, make: Callable[[], bytes]) -> bytes:
+        """What is under `key`, or was made and put there now."""
+        content = self.get(key)
+        if content is None:
+            content = make()
+            self.put(key, content)
         return content
 
     def put(self, key: bytes, content: bytes, beside: pathlib.Path | None = None) -> bool:

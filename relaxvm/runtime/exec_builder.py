@@ -40,7 +40,7 @@ from .bytecode import (
 from .constants import as_constant, constant_key, integer
 from .debug_table import debug_table
 from .executable import Executable
-from .gaps import begun_without_gaps, has_gaps
+from .gaps import begun_without_gaps
 from .kernel import KernelSection
 from .ndarray import NDArray
 from .program import FunctionInfo, Provenance
@@ -313,11 +313,7 @@ class ExecBuilder:
         return executable
 
     def _without_gaps(self) -> list[Any]:
-        keys = {
-            number: key
-            for key, number in self._constant_index.items()
-            if has_gaps(self._constants[number])
-        }
+        keys = {number: key for key, number in self._constant_index.items()}
 
         def replace(number: int, copy: NDArray) -> None:
             # The key may be an identity, which another array may have as soon as this is gone.

@@ -6,7 +6,6 @@ when its copy is there, and the next of its size is copied to where it was.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -14,14 +13,14 @@ import numpy as np
 
 from .cpu_budget import begun_side_by_side, side_by_side, usable_cores
 from .ndarray import NDArray, wrap_unchecked
+from .result_memory import held_once
 from .storage import aligned_copy, aligned_empty, memory_filled_by
 
 # Such a one is copied by several threads, in parts.
 _SHARED_BYTES, _SHARES = 1 << 25, 16
 
 
-def has_gaps(value: object) -> bool:
-    """Whether `value` is an array that is not contiguous."""
+def _has_gaps(value: object) -> bool:
     return type(value) is NDArray and not value.array.flags.c_contiguous
 
 
@@ -34,7 +33,7 @@ def begun_without_gaps(
     """
     by_size: dict[int, list[int]] = {}
     for number in range(len(constants)):
-        if has_gaps(constants[number]):
+        if _has_gaps(constants[number]):
             by_size.setdefault(constants[number].array.nbytes, []).append(number)
     cores = usable_cores()
     # The longest first, of which nobody is to wait for the end.
@@ -44,8 +43,9 @@ def begun_without_gaps(
     for row in rows:
         memory = None
         for number in row:
-            copies[number] = _like(constants[number], memory)
-            memory = _memory_left_by(constants, number)
+            value = constants[number]
+            copies[number] = _like(value, memory)
+            memory = memory_filled_by(value.array) if held_once(value) else None
 
     def close(row: list[int]) -> None:
         for number in row:
@@ -68,16 +68,3 @@ def _copy(source: np.ndarray, copy: np.ndarray) -> None:
         parts = [np.array_split(a, _SHARES, axis) for a in (source, copy)]
         side_by_side(lambda k: aligned_copy(parts[0][k], copy=parts[1][k]), range(_SHARES))
     copy.flags.writeable = source.flags.writeable
-
-
-def _memory_left_by(constants: list[Any], number: int) -> np.ndarray | None:
-    """The memory of a constant that nobody else holds, nor any part of it. As numpy's `resize`
-    counts.
-    """
-    only_here = (
-        # What holds it, and the argument.
-        sys.getrefcount(constants[number]) == 2
-        and sys.getrefcount(constants[number].array) == 2
-        and sys.getrefcount(constants[number].array.base) == 2
-    )
-    return memory_filled_by(constants[number].array) if only_here else None

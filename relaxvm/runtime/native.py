@@ -98,14 +98,12 @@ def llvm_version() -> tuple[int, ...]:
 
 def _told_once(key: Any, ask: Callable[[Any], list[str]]) -> list[str]:
     """What `ask` gets from LLVM, which is not loaded if the user's cache has it under `key`."""
-    text = repr(key).encode()
-    known = None if key is None else small_entries.get(text)
-    if known is not None:
-        return known.decode().split("\0")
-    answer = ask(started_llvm())
-    if key is not None:
-        small_entries.put(text, "\0".join(answer).encode())
-    return answer
+
+    def answer() -> bytes:
+        return "\0".join(ask(started_llvm())).encode()
+
+    told = answer() if key is None else small_entries.kept(repr(key).encode(), answer)
+    return told.decode().split("\0")
 
 
 def fits(code: NativeCode) -> bool:

@@ -103,8 +103,8 @@ def _bytes_of(file: Any, begin: int, end: int) -> np.ndarray:
         except OSError:
             # There may be too many files, or maps; what is wrong with this one is told below.
             pass
-    contents = empty((end - begin,), "uint8").numpy()
-    view: Any = memoryview(contents)  # type: ignore[arg-type]
+    contents: Any = empty((end - begin,), "uint8").numpy()
+    view = memoryview(contents)
     while view:
         if hasattr(os, "preadv"):
             count = os.preadv(file.fileno(), [view], begin)

@@ -25,6 +25,8 @@ from typing import Any
 import numpy as np
 
 from .locks import lock
+from .ndarray import NDArray
+from .storage import Pages
 
 FROM_BYTES = 1 << 16
 """Smaller memory comes from the allocator, which serves it as fast."""
@@ -51,6 +53,7 @@ _lock = lock()
 _tended = False
 _turn = 0
 _UINT8 = np.dtype("uint8")
+_MEMORY = (np.ndarray, NDArray, Pages)
 # Elsewhere a count says nothing about who else holds a block.
 COUNTS_TELL = (
     sys.implementation.name == "cpython" and getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -77,17 +80,20 @@ def held_bytes() -> int:
 
 
 def held_once(memory: Any) -> bool:
-    """Whether `memory`, an array, is held by one object besides the caller's variable, and each
-    array that it is a view of by one object. (Another thread that asks holds it, too.)
+    """Whether `memory`, an array of ours or numpy's, is held by one object besides the caller's
+    variable, and each array that it is a view of by one object. (Another thread that asks holds it,
+    too.)
     """
     mine = _MINE
-    while type(memory) is np.ndarray:
+    while type(memory) in _MEMORY:
         others = _holders(memory) - _ONE - mine
         if others and not (others == 1 and any(each is memory for each in _blocks)):
             return False
-        if memory.base is None:
+        if type(memory) is Pages:
+            return COUNTS_TELL
+        if type(memory) is np.ndarray and memory.base is None:
             return COUNTS_TELL and memory.flags.owndata
-        mine, memory = 0, memory.base
+        mine, memory = 0, memory.array if type(memory) is NDArray else memory.base
     return False
 
 

@@ -113,11 +113,7 @@ def object_code(write: Callable[..., str], *args: object) -> bytes:
     # To write the text takes longer than to take from the cache what it becomes.
     text = write(*args).encode() if b"" in sources else b""
     key = b"\n".join([repr((write.__name__, args, versions)).encode(), *sources, text])
-    code = entries.get(key)
-    if code is None:
-        code = compile_ir(started_llvm(), text.decode() or write(*args))
-        entries.put(key, code)
-    return code
+    return entries.kept(key, lambda: compile_ir(started_llvm(), text.decode() or write(*args)))
 
 
 def _source(module: str) -> bytes:

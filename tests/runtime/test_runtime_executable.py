@@ -38,6 +38,7 @@ from relaxvm.runtime import (
     load_module,
     reader,
     requirements,
+    result_memory,
 )
 from relaxvm.runtime.fileformat import FORMAT_VERSION
 from relaxvm.runtime.reader import Decoder
@@ -702,6 +703,23 @@ def test_a_copy_gets_the_memory_of_the_weight_before_if_nobody_holds_that(monkey
     weights = [c.array for c in ex.constants if c.shape == (4, 40, 32)]
     used_again = [a.ctypes.data in places for a in weights]
     assert used_again == [False, *[kept[0] is None] * 3]
+
+
+def test_where_counts_tell_nothing_no_memory_is_used_again(monkeypatch):
+    monkeypatch.setattr(result_memory, "COUNTS_TELL", False)
+    monkeypatch.setattr(gaps, "usable_cores", lambda: 1)
+    b, places = ExecBuilder(), []
+    for k in range(3):
+        array = aligned_empty((40, 128), np.dtype("float32"))
+        array[...] = k
+        places.append(array.ctypes.data)
+        with b.function(f"f{k}", 0):
+            b.emit_ret(b.convert_constant(from_numpy(array.reshape(40, 4, 32).swapaxes(0, 1))))
+        del array
+    constants = b.get(wait=False).constants
+    assert not {c.array.ctypes.data for c in constants}.intersection(places)
+    b.finish()
+    assert [float(c.array.max()) for c in constants] == [0, 1, 2]
 
 
 def test_what_this_user_signed_is_read_by_msgpack_and_gives_the_same(monkeypatch):

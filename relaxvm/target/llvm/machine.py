@@ -147,7 +147,7 @@ def canonical_features(features: Iterable[str]) -> str:
 
 @functools.lru_cache(maxsize=1)
 def host_machine() -> Machine:
-    """This computer."""
+    """This computer. Raises CodegenError where there is no LLVM to compile with."""
     _llvm_version()
     here = native.host()
     return Machine(here.triple, here.cpu, here.features_text)

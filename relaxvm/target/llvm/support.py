@@ -56,9 +56,5 @@ def _support(machine: Machine) -> bytes:
     text = ModuleText(machine.triple, machine.native_half)
     define_support(text)
     key = repr(("support", __version__, producer(), machine, text.text())).encode()
-    code = objects.get(key)
-    if code is None:
-        level = min(machine.opt_level, _OPT_LEVEL)
-        code = compile_text(text.text(), replace(machine, opt_level=level)).object
-        objects.put(key, code)
-    return code
+    quick = replace(machine, opt_level=min(machine.opt_level, _OPT_LEVEL))
+    return objects.kept(key, lambda: compile_text(text.text(), quick).object)

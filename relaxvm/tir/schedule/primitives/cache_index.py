@@ -69,17 +69,12 @@ def cache_index(
         nests.append(looped(new_blocks[-1]))
         buffers.append(buffer)
         kept[id(e)] = load
-    new = transform(block, lambda n: None, pre=lambda n: kept.get(id(n), _whole(n)))
+    new = transform(block, None, pre=lambda n: kept.get(id(n)), without=(Buffer, IterVar))
     state = state.replace(block, with_regions(state, new))
     scope = state.now(scope)
     state = insert_before(state, scope.body, seq(*nests))
     state = add_allocation(state, scope, *buffers)
     return state, [state.now(b) for b in new_blocks]
-
-
-def _whole(n: Any) -> Any:
-    """Buffers and axes stay as they are."""
-    return n if isinstance(n, (Buffer, IterVar)) else None
 
 
 def _kept(
