@@ -9,6 +9,7 @@ import functools
 
 from relaxvm.base import DataType
 from relaxvm.runtime.kernel import Failure, KernelInfo, KernelParam, KernelSection, NativeCode
+from relaxvm.runtime.linking import started_llvm
 from relaxvm.runtime.native import LinkedKernels, host, link
 from relaxvm.runtime.trampoline import parse_ir
 
@@ -289,8 +290,7 @@ def section() -> KernelSection:
 
 def compile_ir(text: str) -> NativeCode:
     """Object code of LLVM IR for this very machine."""
-    import llvmlite.binding as llvm
-
+    llvm = started_llvm()
     here = host()
     features = ",".join(f"+{f}" for f in sorted(here.features))
     machine = llvm.Target.from_default_triple().create_target_machine(
