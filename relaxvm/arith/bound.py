@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from typing import NamedTuple
 
-from ..base import DataType
+from ..base import DataType, NamedTuple
 
 # Larger than any 64-bit product: behaves as infinity in the interval arithmetic below.
 POS_INF = 1 << 400

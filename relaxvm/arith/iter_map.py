@@ -16,8 +16,9 @@ import itertools
 from abc import ABC
 from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..base import NamedTuple
 from ..ir import (
     GE,
     GT,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import gcd
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from ..base import NamedTuple
 from ..ir import (
     Add,
     Broadcast,

@@ -12,8 +12,9 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..base import NamedTuple
 from ..ir import (
     EQ,
     GE,

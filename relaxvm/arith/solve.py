@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import gcd
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..base import TIRError
+from ..base import NamedTuple, TIRError
 from ..ir import (
     EQ,
     GE,

@@ -34,6 +34,7 @@ from .lazy import submodules as submodules
 from .lazy import warn_older as warn_older
 from .names import NameSupply as NameSupply
 from .names import did_you_mean as did_you_mean
+from .record import NamedTuple as NamedTuple
 from .record import record as record
 from .span import UNKNOWN as UNKNOWN
 from .span import Span as Span

@@ -22,9 +22,10 @@ import re
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
 from .errors import CodegenError
+from .record import NamedTuple
 
 MAX_LANES = 256
 MAX_INSTRUCTIONS = 1_000_000

@@ -14,10 +14,10 @@ import contextlib
 import contextvars
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from .errors import RelaxvmError, add_note
+from .record import NamedTuple, record
 from .span import UNKNOWN, Span
 
 
@@ -32,7 +32,7 @@ class Subject(NamedTuple):
     span: Span
 
 
-@dataclass(frozen=True, slots=True)
+@record
 class Decision:
     """One decision.
 

@@ -15,9 +15,9 @@ import os
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..base import UNKNOWN
+from ..base import UNKNOWN, NamedTuple
 from ..runtime import (
     TABLE,
     Builtins,

@@ -6,7 +6,9 @@ A room that owns such a type registers how it is saved, compared and hashed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
+
+from ..base import NamedTuple
 
 
 class LeafCodec(NamedTuple):

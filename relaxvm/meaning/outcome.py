@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from ..base import bits_to_values
+from ..base import bits_to_values, record
 from ..ir import IRModule, descend
 from ..relax import Call, VarBinding
 from ..relax.interp import Evaluator, run_kernel
@@ -33,7 +33,7 @@ class TimeUp(Exception):
     """The rest cannot be computed in the time that is left."""
 
 
-@dataclass
+@record(frozen=False)
 class Outcome:
     """What a function gave: a result with the arguments as it left them, or an error."""
 
@@ -43,7 +43,7 @@ class Outcome:
     kernels: frozenset[int] = frozenset()
 
 
-@dataclass
+@record(frozen=False)
 class Machine:
     """Runs functions by the reference until `end`; kernels of equal arguments once."""
 

@@ -13,19 +13,18 @@ import queue
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Any
 
 import msgpack
 
-from ..base import ScheduleError, submodules
+from ..base import ScheduleError, record, submodules
 from ..ir import IRModule, PassContext, save_msgpack
 from ..runtime import get_global_func, usable_cores
 from ..target import Target
 from .processes import Process, default_memory_bytes
 
 
-@dataclass
+@record(frozen=False)
 class BuilderInput:
     """A module with one loop function, scheduled, and its target. `params` are taken as in TVM;
     kernels have none.
@@ -36,7 +35,7 @@ class BuilderInput:
     params: Mapping[str, Any] | None = None
 
 
-@dataclass
+@record(frozen=False)
 class BuilderResult:
     """The file of the kernel, or why there is none."""
 

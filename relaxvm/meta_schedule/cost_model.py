@@ -15,12 +15,12 @@ import math
 import os
 import statistics
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from ..base import LoadError, ScheduleError, submodules
+from ..base import LoadError, ScheduleError, record, submodules
 from .arg_info import entry_of
 from .candidate import MeasureCandidate
 from .database import key_of
@@ -104,7 +104,7 @@ class RandomModel(CostModel):
         return False
 
 
-@dataclass
+@record(frozen=False)
 class FeatureGroup:
     """What is known of one kernel.
 

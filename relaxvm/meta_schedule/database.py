@@ -16,12 +16,11 @@ import platform
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..base import CodegenError, LoadError, PassError, ScheduleError, submodules
+from ..base import CodegenError, LoadError, PassError, ScheduleError, record, submodules
 from ..ir import IRModule, load_json, save_json, structural_digest
 from ..runtime import usable_cores
 from ..runtime.locks import lock
@@ -364,29 +363,29 @@ class Database:
             for each in every:
                 if each not in self._models().get(model, []):
                     self.commit_choices(model, each["choices"], each["target"])
-        known = {_identity(record) for record in self.get_all_tuning_records()}
+        known = {_identity(tuned) for tuned in self.get_all_tuning_records()}
         added = 0
-        for record in other.get_all_tuning_records():
-            if _identity(record) not in known:
-                known.add(_identity(record))
-                self.commit_tuning_record(record)
+        for tuned in other.get_all_tuning_records():
+            if _identity(tuned) not in known:
+                known.add(_identity(tuned))
+                self.commit_tuning_record(tuned)
                 added += 1
         return added
 
     def dump_pruned(self, destination: Database) -> None:
         """Add the best record of every workload to another database."""
         best: dict[str, TuningRecord] = {}
-        for record in self.get_all_tuning_records():
-            held = best.get(record.workload.key)
-            if math.isfinite(record.seconds) and (held is None or record.seconds < held.seconds):
-                best[record.workload.key] = record
-        for record in best.values():
+        for tuned in self.get_all_tuning_records():
+            held = best.get(tuned.workload.key)
+            if math.isfinite(tuned.seconds) and (held is None or tuned.seconds < held.seconds):
+                best[tuned.workload.key] = tuned
+        for tuned in best.values():
             try:
-                destination.commit_workload(record.workload.mod)
+                destination.commit_workload(tuned.workload.mod)
             except LoadError as error:
                 warnings.warn(f"a record is left out: {error}", UserWarning, stacklevel=2)
                 continue
-            destination.commit_tuning_record(record)
+            destination.commit_tuning_record(tuned)
 
     def __enter__(self) -> Database:
         SOURCES.set((*SOURCES.get(), self.query_schedule))
@@ -644,7 +643,7 @@ class JSONDatabase(Database):
 _HEAD = re.compile(rb'\["([^"\\]{1,200})", ?\[')
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Line:
     """A record in a file, and where; `record` once it was read."""
 

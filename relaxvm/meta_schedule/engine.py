@@ -15,10 +15,10 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
-from ..base import LoadError, ScheduleError, TIRError, submodules, to_numpy_dtype
+from ..base import LoadError, ScheduleError, TIRError, record, submodules, to_numpy_dtype
 from ..ir import IRModule
 from ..runtime import machine_roof
 from ..target import Target, cpu_model
@@ -61,7 +61,7 @@ _NOISE = 0.01
 _POINTS = 256
 
 
-@dataclass
+@record(frozen=False)
 class Engine:
     """One tuning.
 

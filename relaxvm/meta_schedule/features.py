@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import submodules
+from ..base import NamedTuple, submodules
 from ..ir import Add, Cast, FloorDiv, FloorMod, IntImm, Max, Min, Mul, Sub, Var, descend, walk
 from ..tir import (
     BlockRealize,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import collections
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Protocol
 
-from ..base import submodules
+from ..base import record, submodules
 from ..ir import IRModule, save_msgpack
 from .engine import FINAL_SECONDS, Engine
 from .interrupts import check, held
@@ -53,7 +53,7 @@ class Fleet(Protocol):
         """End them."""
 
 
-@dataclass
+@record(frozen=False)
 class FleetEngine(Engine):
     """One tuning, at the stations of a fleet.
 

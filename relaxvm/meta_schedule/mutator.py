@@ -15,10 +15,9 @@ import inspect
 import math
 import random
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..base import ScheduleError, submodules
+from ..base import ScheduleError, record, submodules
 from ..tir.schedule import Instruction, Trace
 from .derived import Part, asked
 from .schedule_rule.finishing import PARALLEL, UNROLL
@@ -131,7 +130,7 @@ class MutateThreadBinding(Mutator):
         return _chosen_anew(trace, [v for i in splits for v in i.inputs], self.rng)
 
 
-@dataclass(eq=False)
+@record(values=False, frozen=False)
 class MutateParallel(Mutator):
     """Share nests out into more jobs, or fewer.
 

@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
-from ..base import ScheduleError, submodules
+from ..base import ScheduleError, record, submodules
 from ..ir import IntImm, Var, substitute, walk
 from ..tir import Block, BufferStore, For, ForKind, PrimFunc
 from ..tir.schedule import BlockRV, IndexMap, LoopRV, Schedule
@@ -70,7 +69,7 @@ class DisallowDynamicLoop(Postproc):
         )
 
 
-@dataclass
+@record(frozen=False)
 class DisallowAsyncStridedMemCopy(Postproc):
     """Refuse asynchronous copies between buffers with gaps. Here copies wait for their end, so that
     there is nothing to refuse.
@@ -208,7 +207,7 @@ class RewriteReductionBlock(Postproc):
         return True
 
 
-@dataclass
+@record(frozen=False)
 class RewriteTensorize(Postproc):
     """Replace the blocks that `schedule_rule.MultiLevelTilingWithIntrin` set apart by their
     intrinsic. Refuses what is not what the intrinsic computes.
@@ -265,7 +264,7 @@ class RewriteLayout(Postproc):
                 sch.annotate(copy, _PREPROC, 1)
 
 
-@dataclass
+@record(frozen=False)
 class RewriteUnboundBlock(Postproc):
     """Bind loops to threads of a GPU; on a CPU, nothing."""
 
@@ -289,7 +288,7 @@ class VerifyGPUCode(Postproc):
         return True
 
 
-@dataclass
+@record(frozen=False)
 class VerifyVTCMLimit(Postproc):
     """Refuse what is too large for the memory of a Hexagon; on a CPU, nothing."""
 

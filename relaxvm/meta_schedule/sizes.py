@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 
-from ..base import ScheduleError, submodules, to_numpy_dtype
+from ..base import NamedTuple, ScheduleError, submodules, to_numpy_dtype
 from ..ir import Var, walk
 from ..runtime import made_up
 from ..tir import PrimFunc, specialize

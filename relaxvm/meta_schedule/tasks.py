@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Any
 
-from ..base import ScheduleError, submodules, table
+from ..base import ScheduleError, record, submodules, table
 from ..tir import PrimFunc
 from ..tir.schedule.plans import is_scheduled
 from .arg_info import entry_of
@@ -34,7 +34,7 @@ _HOPE, FADES, _HOPELESS, _MANY = 0.2, 0.75, 0.004, 64
 FINALISTS = 3
 
 
-@dataclass
+@record(frozen=False)
 class Task:
     """A kernel that is tuned.
 
@@ -156,7 +156,7 @@ class Task:
         return {**plain, "names": self.names, "final": str(self.final or "")}
 
 
-@dataclass
+@record(frozen=False)
 class Tuned:
     """What tuning found.
 

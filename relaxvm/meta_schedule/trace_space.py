@@ -11,9 +11,9 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
-from ..base import ScheduleError, TIRError, record, submodules
+from ..base import NamedTuple, ScheduleError, TIRError, record, submodules
 from ..ir import IRModule
 from ..target import Target
 from ..tir import PrimFunc

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from ..base import submodules
+from ..base import record, submodules
 from .measure import Comparison
 
 
-@dataclass
+@record(frozen=False)
 class Whole:
     """What was tried on the whole model, by turns with what was best until then.
 

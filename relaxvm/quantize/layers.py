@@ -9,7 +9,7 @@ lv3 = nn.conv2d(lv2, w1)    a layer: its input comes of lv1
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -90,7 +90,7 @@ class Layer:
         return [a for a in self.call.args if isinstance(a, Var)]
 
 
-@dataclass
+@record(frozen=False)
 class Layers:
     """The layers of a function in order, those in branches aside.
 

@@ -5,12 +5,11 @@ and run.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from ..base import PassError, VMValueError
+from ..base import PassError, VMValueError, record
 from ..ir import GlobalVar, IRModule
 from ..pipeline import build
 from ..relax import Function, Tuple, Var
@@ -19,7 +18,7 @@ from ..runtime import VirtualMachine, as_ndarray, cpu
 BINS = 2048
 
 
-@dataclass
+@record(frozen=False)
 class Observed:
     """low, high: the least and the greatest element that a value had; counts: how many magnitudes
     lay in each of `BINS` equal parts of [0, limit], if that was asked for.

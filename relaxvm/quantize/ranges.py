@@ -6,10 +6,9 @@ spreads 8 bits over the range that is left: real = (stored - zero) * scale.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
+from ..base import NamedTuple
 from .config import QConfig
 from .observed import Observed
 

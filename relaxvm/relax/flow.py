@@ -13,9 +13,9 @@ import enum
 import functools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ..base import Steps, VerifyError, callees_first, components, run_steps
+from ..base import NamedTuple, Steps, VerifyError, callees_first, components, run_steps
 from ..ir import FloatImm, IntImm, Node, descend, walk
 from .expr import (
     Binding,

@@ -18,11 +18,12 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
 from ..base import (
+    NamedTuple,
     ParseError,
     RelaxvmError,
     Span,

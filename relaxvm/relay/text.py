@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import DataType, RelaxvmError, StructInfoError
+from ..base import DataType, NamedTuple, RelaxvmError, StructInfoError
 from ..base import dtype as as_dtype
 from ..ir import IntImm, Op, PrimExpr, VDevice, structural_equal
 from ..relax import (

@@ -5,9 +5,8 @@ from __future__ import annotations
 import bisect
 import enum
 import re
-from typing import NamedTuple
 
-from ..base import DiagnosticError, ParseError
+from ..base import DiagnosticError, NamedTuple, ParseError
 
 
 class Kind(enum.Enum):

@@ -7,10 +7,11 @@ read rows; none of them lists names.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum, auto
 from functools import cached_property
 from typing import Any
+
+from ..base import record
 
 PREFIX = "vm.builtin."
 ARGUMENT_KINDS = frozenset({"any", "imm", "text", "dtype", "dtype?", "info", "dim"})
@@ -61,7 +62,7 @@ class Effect(Enum):
     """Memory that stays with an object from call to call, and grows."""
 
 
-@dataclass(eq=False)
+@record(values=False, frozen=False)
 class Builtin:
     """One row of the table.
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import VerifyError
+from ..base import NamedTuple, VerifyError
 
 PAYLOAD_BITS = 56
 PAYLOAD_MIN, PAYLOAD_MAX = -(1 << (PAYLOAD_BITS - 1)), (1 << (PAYLOAD_BITS - 1)) - 1

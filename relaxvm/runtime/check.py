@@ -7,11 +7,11 @@ begin each message.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import DataType, VMTypeError, VMValueError
+from ..base import DataType, NamedTuple, VMTypeError, VMValueError
 from .dims import Dim, evaluate, format_dim, is_symbol, symbols_of
 from .ndarray import NDArray, ShapeTuple
 from .sequence import VMSequence, is_sequence

@@ -11,11 +11,11 @@ import ctypes
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import DataType, LoadError, to_numpy_dtype
+from ..base import DataType, LoadError, NamedTuple, to_numpy_dtype
 from . import result_memory
 from .builtin import VMClosure
 from .check import as_condition

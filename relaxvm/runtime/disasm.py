@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import NamedTuple
 
+from ..base import NamedTuple
 from .builtin import TABLE
 from .builtin_row import short_name
 from .bytecode import INSTRUCTIONS, VM, VOID, Arg, ArgKind, Call, Goto, If, Instruction, Ret

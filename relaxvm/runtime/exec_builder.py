@@ -14,12 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
-from ..base import UNKNOWN, DataType, Span, VerifyError, VMTypeError, VMValueError
+from ..base import UNKNOWN, DataType, Span, VerifyError, VMTypeError, VMValueError, record
 from .builtin import Builtins
 from .builtin_row import Builtin
 from .bytecode import (
@@ -58,7 +58,7 @@ class Label:
         self.pc: int | None = None
 
 
-@dataclass
+@record(frozen=False)
 class _Function:
     """A function being written."""
 

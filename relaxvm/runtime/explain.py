@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
 
-from ..base import table
+from ..base import NamedTuple, record, table
 from .compiled_code import MODES
 from .disasm import instruction_line
 from .link import LinkedFunction
@@ -36,7 +34,7 @@ class ExplainedInstruction(NamedTuple):
     reason: str
 
 
-@dataclass(frozen=True)
+@record
 class Explanation:
     """What `vm.explain` says; printing it gives a table.
 

@@ -19,10 +19,10 @@ import itertools
 import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from ..base import VMError, reachable
+from ..base import VMError, reachable, record
 from .builtin import Builtins, Storage, alloc_storage_of, new_tensor_of, storage_size
 from .ops import Op, OpKind
 from .program import FunctionInfo
@@ -35,7 +35,7 @@ _MAX_KEPT = 8
 _SHOWING = (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE)
 
 
-@dataclass
+@record(frozen=False)
 class Plan:
     """What is prepared.
 

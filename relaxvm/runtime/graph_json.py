@@ -20,10 +20,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ..base import DataType, LoadError, VMTypeError
+from ..base import DataType, LoadError, VMTypeError, record
 from .storage import array_dtype
 
 NOP, COPY = "__nop", "__copy"
@@ -33,7 +32,7 @@ _MOST_VALUES = 1 << 24
 _FOREVER = 1 << 62
 
 
-@dataclass(frozen=True)
+@record
 class Node:
     """An argument (`function` is ""), or a call.
 
@@ -51,7 +50,7 @@ class Node:
     returns: bool = False
 
 
-@dataclass(frozen=True)
+@record
 class Value:
     """An array of a graph.
 
@@ -70,7 +69,7 @@ class Value:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-@dataclass(frozen=True)
+@record
 class Graph:
     """A graph that may be run.
 

@@ -16,11 +16,11 @@ import os
 import struct
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import LinkError
+from ..base import LinkError, NamedTuple
 from .locks import hold_while_forking
 
 _PAGE = mmap.PAGESIZE

@@ -8,11 +8,11 @@ import ctypes
 import functools
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from ..base import record
 from ..base.llvm import Function, Module, Value
 from .linking import LinkedCode, started_llvm
 from .locks import lock
@@ -28,7 +28,7 @@ _Step = Callable[[Function, Value, Value], Value]
 _SECONDS = 0.02
 
 
-@dataclass(frozen=True)
+@record
 class Roof:
     """Measured rates of one thread: float32 multiplications and additions in registers, and bytes
     per second of reading blocks of several sizes (caches are faster than memory).

@@ -14,10 +14,10 @@ padding for alignment, and what externs allocate or keep.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from ..base import LimitError, VMTypeError, VMValueError, callees_first, table
+from ..base import LimitError, VMTypeError, VMValueError, callees_first, record, table
 from .formula import Formula, Peak
 from .limits import Limits
 from .memory_trace import Trace, lone_symbols, trace_function
@@ -29,7 +29,7 @@ def _shown(size: Formula | Peak) -> int | str:
     return str(size) if size.constant is None else size.constant
 
 
-@dataclass(frozen=True)
+@record
 class StoragePlan:
     """A storage of a function: where it is allocated, its bytes, and the tensors in it."""
 
@@ -43,7 +43,7 @@ class StoragePlan:
         return _shown(self.size)
 
 
-@dataclass(frozen=True)
+@record
 class FunctionPlan:
     """The memory of one function.
 

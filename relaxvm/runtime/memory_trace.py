@@ -7,10 +7,10 @@ A function that jumps back is not followed, since it may allocate any number of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import field
+from typing import Any
 
-from ..base import NameSupply
+from ..base import NamedTuple, NameSupply, record
 from .bytecode import VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .constants import DimProgram
 from .dims import is_symbol, symbols_of
@@ -31,7 +31,7 @@ _MAX_PEAKS = 1024
 _MAX_KINDS = 256
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class Site:
     """A storage: allocated where, of what size, holding which tensors."""
 
@@ -61,7 +61,7 @@ class _Value(NamedTuple):
 _NOTHING = _Value()
 
 
-@dataclass(eq=False, slots=True)
+@record(values=False, frozen=False)
 class Trace:
     """What following a function gave. `problem` says why it could not be followed to its end.
 
@@ -79,7 +79,7 @@ class Trace:
     late: set[str] = field(default_factory=set)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _State:
     """Registers and shape heap slots at one point."""
 

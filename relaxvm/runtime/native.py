@@ -16,7 +16,6 @@ import struct
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ..base import InternalError, LinkError, LoadError, record
@@ -168,7 +167,7 @@ def _reject_malformed(data: bytes, code: NativeCode) -> None:
             raise LoadError(f"{where}: section {i} of the object file is damaged; rebuild the file")
 
 
-@dataclass(eq=False, repr=False)
+@record(values=False, frozen=False)
 class LinkedKernels(Mapping[str, "KernelFunction"]):
     """Kernels by name.
 

@@ -6,8 +6,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
+from ..base import NamedTuple
 from .builtin_row import Builtin
 
 

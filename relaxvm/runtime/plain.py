@@ -20,9 +20,9 @@ import types
 import typing
 from collections.abc import Callable, Sequence
 from dataclasses import fields
-from typing import Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
-from ..base import DataType, LoadError, VerifyError
+from ..base import DataType, LoadError, NamedTuple, VerifyError
 from .dims import Dim, dim_from_plain, dim_to_plain
 
 _P = TypeVar("_P", bound="Plain")

@@ -19,12 +19,12 @@ import json
 import os
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from time import perf_counter_ns
 from typing import Any
 
 from .. import base
-from ..base import VMError
+from ..base import VMError, record
 from .builtin import Storage
 from .builtin_row import short_name
 from .dims import evaluate
@@ -48,7 +48,7 @@ _KINDS = {
 _SHOWN_INSTRUCTIONS = 40
 
 
-@dataclass(frozen=True)
+@record
 class ProfileRow:
     """What the calls of one callee, or of one instruction, cost together.
 
@@ -107,7 +107,7 @@ class ProfileRow:
         }
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Sum:
     """A row while it grows.
 
@@ -236,7 +236,7 @@ class Recorder:
         return instruction_line(self._program, self._program.function(function), pc)[:200]
 
 
-@dataclass(eq=False)
+@record(values=False, frozen=False)
 class ProfileReport:
     """Where the time of one run went. `str` gives a table.
 

@@ -9,10 +9,10 @@ size of the program, or the program is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, get_args
 
-from ..base import DataType, VerifyError, VMError
+from ..base import DataType, VerifyError, VMError, record
 from .builtin import TABLE
 from .builtin_row import Builtin, Effect
 from .bytecode import VM, VOID, Arg, ArgKind, Call, Goto, If, Instruction, Ret
@@ -296,7 +296,7 @@ def leaders_of(instructions: list[Instruction]) -> list[int]:
     return sorted(leaders)
 
 
-@dataclass(slots=True)
+@record(frozen=False)
 class _Block:
     """A basic block as the register analysis sees it.
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import isnan
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..arith import Analyzer
+from ..base import NamedTuple
 from ..ir import IntImm, Max, Min, PrimExpr, Select, cast, const, is_const
 from ..tir import ceildiv, exp, floordiv, floormod, if_then_else
 from .operation import compute, reduce_axis

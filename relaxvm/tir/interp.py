@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import DataType, LimitError, TIRError, VMError, VMTypeError, VMValueError
+from ..base import DataType, LimitError, NamedTuple, TIRError, VMError, VMTypeError, VMValueError
 from ..ir import FloatImm, GlobalVar, IntImm, IRModule, Map, PrimExpr, Var, post_order
 from .analysis import buffer_accesses, verify_well_formed
 from .interp_expr import ExprCompiler, Frame, Run

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import DataType, TIRError, VMError, VMValueError
+from ..base import DataType, NamedTuple, TIRError, VMError, VMValueError
 from ..ir import (
     INTRINSICS,
     Add,

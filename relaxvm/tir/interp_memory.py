@@ -7,11 +7,11 @@ touched.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..base import DataType, VMError, VMTypeError, VMValueError, to_numpy_dtype
+from ..base import DataType, NamedTuple, VMError, VMTypeError, VMValueError, to_numpy_dtype
 from .stmt import Buffer
 
 MAX_BYTES = 1 << 31

@@ -1,12 +1,14 @@
-"""Records behave as frozen dataclasses do."""
+"""Records behave as dataclasses do, and our named tuples as those of `typing`."""
 
 import copy
+import inspect
 import pickle
+import typing
 from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 
 import pytest
 
-from relaxvm.base import record
+from relaxvm.base import NamedTuple, record
 
 
 class Kept:
@@ -74,6 +76,16 @@ def test_a_record_takes_what_a_dataclass_takes(args, named):
     assert got[0] == got[1] == got[2]
 
 
+def test_a_record_says_what_it_takes():
+    for kind in (of(record, Kept), Longer, Open):
+        before = str(inspect.signature(kind))
+        kind(1, last=2) if kind is Open else kind(1)
+        assert before == str(inspect.signature(kind))
+    assert str(inspect.signature(Longer)) == "(size, name='x', more=3)"
+    assert str(inspect.signature(Open)).endswith(", *, last)")
+    assert str(inspect.signature(Called(1))) == "(x)"
+
+
 def test_records_are_equal_by_kind_and_values_and_hash_so():
     assert Named(1) == Named(1, "x") != Named(2)
     assert hash(Named(1)) == hash(Named(1, "x"))
@@ -111,3 +123,88 @@ def test_what_dataclasses_does_with_instances_it_does_with_records():
         pickle.loads(pickle.dumps(Longer(7))),
     ):
         assert again == Longer(7)
+
+
+@record(frozen=False)
+class Open:
+    size: int
+    parts: list[int] = field(default_factory=list)
+    last: int = field(kw_only=True)
+    seen: list[int] = field(init=False, default_factory=list)
+    count: int = field(init=False, default=4)
+
+
+@record(frozen=False, values=False)
+class Alone:
+    size: int
+
+
+def test_records_that_are_not_frozen():
+    one = Open(1, last=2)
+    one.size += 1
+    one.parts.append(3)
+    assert one == Open(2, [3], last=2) != Open(2, [3], last=3)
+    assert (one.last, one.seen, one.count) == (2, [], 4)
+    one.seen.append(1)
+    assert one != Open(2, [3], last=2)
+    assert repr(one) == "Open(size=2, parts=[3], last=2, seen=[1], count=4)"
+    assert Open(1, last=2).seen is not Open(1, last=2).seen
+    for wrong in ((1, [], 2), (1, [], 2, 3)):
+        with pytest.raises(TypeError, match="argument"):
+            Open(*wrong)
+    with pytest.raises(TypeError, match="seen"):
+        Open(1, last=2, seen=[])
+    with pytest.raises(TypeError, match="unhashable"):
+        hash(one)
+    assert pickle.loads(pickle.dumps(one)) == copy.deepcopy(one) == one
+
+
+def test_records_that_are_equal_to_themselves_alone():
+    one = Alone(1)
+    one.size = 2
+    assert one != Alone(2)
+    assert {one, one} == {one}
+
+
+@record
+class Called:
+    size: int
+
+    def __call__(self, x):
+        return x
+
+
+class Place(NamedTuple):
+    """Where."""
+
+    line: int
+    names: tuple[str, ...] = ()
+
+    @property
+    def next(self):
+        return self._replace(line=self.line + 1)
+
+    def __str__(self):
+        return f"line {self.line}"
+
+
+class TheirPlace(typing.NamedTuple):
+    line: int
+    names: tuple[str, ...]
+
+
+def test_named_tuples():
+    place = Place(3)
+    assert place == (3, ()) == TheirPlace(3, ())
+    assert (repr(place), str(place)) == ("Place(line=3, names=())", "line 3")
+    assert (place.next, Place(names=("a",), line=1)) == ((4, ()), (1, ("a",)))
+    assert (Place._fields, Place._field_defaults) == (("line", "names"), {"names": ()})
+    assert (Place.__doc__, Place.__module__, Place.__qualname__) == ("Where.", __name__, "Place")
+    assert typing.get_type_hints(Place) == typing.get_type_hints(TheirPlace)
+    assert type(pickle.loads(pickle.dumps(place))) is type(copy.copy(place)) is Place
+    assert not hasattr(place, "__dict__")
+    for wrong in (lambda: Place(), lambda: Place(1, (), 2), lambda: Place(1, other=2)):
+        with pytest.raises(TypeError):
+            wrong()
+    with pytest.raises(AttributeError):
+        place.line = 4

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from ...base import ScheduleError, submodules
+from ...base import ScheduleError, record, submodules
 from ..arg_info import TensorInfo
 
 
-@dataclass
+@record(frozen=False)
 class RunnerInput:
     """The file of a kernel, the device, and what it is called with."""
 
@@ -19,7 +18,7 @@ class RunnerInput:
     args_info: Sequence[TensorInfo]
 
 
-@dataclass
+@record(frozen=False)
 class RunnerResult:
     """Seconds of a call, by sample; or what went wrong."""
 

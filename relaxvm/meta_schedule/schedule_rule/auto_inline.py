@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ...base import ScheduleError, submodules
+from ...base import ScheduleError, record, submodules
 from ...ir import Call, FloatImm, IntImm, Node, Var, walk
 from ...tir import Block, BufferLoad, BufferStore
 from ...tir.schedule import BlockRV, Schedule
@@ -15,7 +14,7 @@ from ...tir.schedule.plans import View
 from .schedule_rule import ScheduleRule
 
 
-@dataclass
+@record(frozen=False)
 class AutoInline(ScheduleRule):
     """Inline blocks that compute each element once.
 

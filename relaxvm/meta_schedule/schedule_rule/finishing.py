@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ...base import ScheduleError, submodules
+from ...base import ScheduleError, record, submodules
 from ...tir import Block
 from ...tir.schedule import BlockRV, Schedule
 from ...tir.schedule.analysis import is_output_block
@@ -20,7 +19,7 @@ UNROLL = {True: "meta_schedule.unroll_explicit", False: "meta_schedule.unroll_im
 """On the root block: what `postproc.RewriteParallelVectorizeUnroll` does below it."""
 
 
-@dataclass
+@record(frozen=False)
 class ParallelizeVectorizeUnroll(ScheduleRule):
     """How the nests of a function are finished: a remark on its root.
 

@@ -5,14 +5,13 @@ are accepted in lists of rules that were written for several targets.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ...base import submodules
+from ...base import record, submodules
 from ...tir.schedule import BlockRV, Schedule
 from .schedule_rule import ScheduleRule
 
 
-@dataclass
+@record(frozen=False)
 class AutoBind(ScheduleRule):
     """Bind loops to blocks and threads of a GPU; on a CPU, nothing."""
 
@@ -24,7 +23,7 @@ class AutoBind(ScheduleRule):
         return [sch]
 
 
-@dataclass
+@record(frozen=False)
 class CrossThreadReduction(ScheduleRule):
     """Share the steps of a reduction among the threads of a GPU; on a CPU, nothing (`AddRFactor`
     does so there).

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...base import ScheduleError, submodules
+from ...base import NamedTuple, ScheduleError, record, submodules
 from ...ir import Var, walk
 from ...tir import Block, BufferLoad
 from ...tir.schedule import BlockRV, LoopRV, Schedule, TensorIntrin
@@ -59,7 +58,7 @@ class _Tiled(NamedTuple):
         return loops[-1]
 
 
-@dataclass
+@record(frozen=False)
 class MultiLevelTiling(ScheduleRule):
     """Tile the loops of blocks that use what they read several times.
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from ...base import ScheduleError, submodules
+from ...base import ScheduleError, record, submodules
 from ...ir import IntImm
 from ...tir import Block
 from ...tir.schedule import BlockRV, LoopRV, Schedule
@@ -16,7 +14,7 @@ RANDOM_PRODUCER = "meta_schedule.random_compute_producer"
 """On a block whose producers are computed at places that are drawn."""
 
 
-@dataclass
+@record(frozen=False)
 class AddRFactor(ScheduleRule):
     """Reductions with few results, as partial ones that are reduced afterwards: along the outer
     part of the reduction, for cores, or along the inner one, for vectors; and as they are.

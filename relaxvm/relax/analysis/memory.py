@@ -12,10 +12,9 @@ Memory usage estimation:
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from ...base import VerifyError
+from ...base import VerifyError, record
 from ...ir import IntImm, IRModule, walk
 from ..expr import Binding, Call, Function
 from ..known_ops import (
@@ -35,7 +34,7 @@ _GB = 1024**3
 _KERNEL_CALLS = (CALL_TIR, CALL_TIR_INPLACE, CALL_DPS_PACKED)
 
 
-@dataclass
+@record(frozen=False)
 class MemoryEstimate:
     """What one function allocates. Tensors are counted as if each had memory of its own, storages
     as the plan made them.

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ... import tir
-from ...base import DataType
+from ...base import DataType, NamedTuple
 from ...ir import GT, IntImm, PrimExpr, Select, cast, const
 from ...te import Tensor, compute, reduce_axis
 from ...te import sum as te_sum

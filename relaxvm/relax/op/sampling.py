@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ... import tir
+from ...base import NamedTuple
 from ...ir import And, Max, Min, PrimExpr, Select, cast, const
 
 

@@ -12,9 +12,10 @@ brings the input there (the machine's `grow`).
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import Analyzer, ConstIntBound
+from ...base import NamedTuple
 from ...ir import Call as TirCall
 from ...ir import IntImm, Map, Op, PrimExpr, Var, is_const, substitute, walk
 from ...tir import BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt, decl_buffer

@@ -14,11 +14,11 @@ weights of others moves there, and a branch takes part only if that can be.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ...base import Span, decided, declined, in_function
+from ...base import NamedTuple, Span, decided, declined, in_function
 from ...ir import IntImm, IRModule, Op, is_const, value_key, walk
 from ...ir import Var as TirVar
 from ...runtime import array as as_array

@@ -19,12 +19,12 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from math import inf, isfinite, nan
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ...arith import Analyzer
-from ...base import DataType, PassError, RelaxvmError, decided, declined, in_function
+from ...base import DataType, NamedTuple, PassError, RelaxvmError, decided, declined, in_function
 from ...ir import (
     Add,
     FloatImm,

@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
-from ...base import PassError, declined, in_function
+from ...base import PassError, declined, in_function, record
 from ...ir import IRModule, PassContext
 from ...ir.transform import module_pass
 from ..analysis.purity import is_pure_call
@@ -36,7 +36,7 @@ from .outline import Outliner
 from .private_functions import is_opaque
 
 
-@dataclass(frozen=True, eq=False)
+@record(values=False)
 class PatternCheckContext:
     """What a check of a `FusionPattern` is given.
 
@@ -54,7 +54,7 @@ class PatternCheckContext:
     value_to_bound_var: Mapping[Expr, Var]
 
 
-@dataclass(frozen=True, eq=False)
+@record(values=False)
 class FusionPattern:
     """A pattern to be fused, under a name such as "blas.matmul": code generator, dot, what it is.
 

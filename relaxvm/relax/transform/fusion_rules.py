@@ -10,9 +10,10 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import field
+from typing import Any
 
+from ...base import NamedTuple, record
 from ...ir import FloatImm, IntImm, PrimExpr, walk
 from ...tir import BufferLoad, BufferStore, PrimFunc
 from ...tir.analysis import OpPattern, OpPatternKind
@@ -36,7 +37,7 @@ class Read(NamedTuple):
     how: OpPatternKind
 
 
-@dataclass(eq=False)
+@record(values=False, frozen=False)
 class Kernel:
     """A call of a loop function that may join others.
 

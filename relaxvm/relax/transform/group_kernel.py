@@ -14,10 +14,10 @@ schedules see no others.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any, NamedTuple, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 from ...arith import Analyzer
-from ...base import UNKNOWN, NameSupply, PassError, Span
+from ...base import UNKNOWN, NamedTuple, NameSupply, PassError, Span
 from ...ir import (
     INTRINSICS,
     Cast,

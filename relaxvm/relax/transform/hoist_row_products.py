@@ -27,9 +27,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
-from ...base import decided, declined, in_function
+from ...base import NamedTuple, decided, declined, in_function
 from ...ir import GT, LT, IntImm, IRModule, Op, PassContext, is_const, walk
 from ...ir.transform import module_pass
 from ..analysis.written import maybe_written_vars

@@ -8,9 +8,9 @@ concatenation, parts or the whole while parts are read, is not written any more.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from ...base import declined
+from ...base import NamedTuple, declined
 from ..expr import Binding, Call, Var
 from ..flow import BIND, Event
 from .pack_memory import ALIGNMENT_BYTES, Block, pack

@@ -7,9 +7,9 @@ gv = R.nn.relu(lv)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...base import NameSupply, Span
+from ...base import NamedTuple, NameSupply, Span
 from ...ir import GlobalVar, IRModule, Substitution, value_key, walk
 from ...ir import Var as PrimVar
 from ..alike import Alike

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ...base import CpuModel, decided, in_function, telling
+from ...base import CpuModel, NamedTuple, decided, in_function, telling
 from ...ir import GlobalVar, IRModule, Node, PassContext, PrimExpr, walk
 from ...ir.transform import module_pass
 from ...ir.walk import transform

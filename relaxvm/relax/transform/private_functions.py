@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...base import NamedTuple
 from ...ir import GlobalVar, IRModule, walk
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions

@@ -22,7 +22,6 @@ import functools
 import inspect
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -70,7 +69,7 @@ GROUPS = {
 _EITHER_WAY = ops_named("add multiply")
 
 
-@dataclass(frozen=True, eq=False)
+@record(values=False)
 class Rule:
     """One rule; see the top of this file."""
 

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...base import (
+    NamedTuple,
     NameSupply,
     PassError,
     Steps,

@@ -10,9 +10,9 @@ def f(A, W, C):                              def f_weight_prepack(W, W2):
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...base import Span
+from ...base import NamedTuple, Span
 from ...ir import GlobalVar, PrimExpr, cast, const, is_const, substitute, walk
 from ...ir import Var as TirVar
 from ...tir import (

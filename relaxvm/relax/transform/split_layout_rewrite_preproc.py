@@ -15,9 +15,9 @@ So that `FoldConstant` or `LiftTransformParams` can do it once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...base import NameSupply, decided, declined, in_function
+from ...base import NamedTuple, NameSupply, decided, declined, in_function
 from ...ir import GlobalVar, IRModule, PassContext, walk
 from ...ir.transform import module_pass
 from ...ir.walk import transform

@@ -18,9 +18,9 @@ two parts overlap, the outer one is taken.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...base import PassError, PatternError, TIRError
+from ...base import NamedTuple, PassError, PatternError, TIRError
 from ...ir import IRModule, Op, post_order, structural_equal
 from ...relax import Call, Expr, Function, Tuple, TupleGetItem, Var
 from ...relax.dpl import ConstantPattern, DFPattern, Match

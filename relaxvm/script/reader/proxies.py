@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import ast
 import copy
-import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec, TypeVar
 
-from ...base import DataType, TIRError
+from ...base import DataType, TIRError, record
 from ...base import dtype as as_dtype
 from ...ir import PointerType, PrimExpr, PrimType, SizeVar, Var, cast, const
 from ...tir import Buffer, decl_buffer
@@ -76,7 +75,7 @@ class HandleFunction(DTypeFunction):
         return self(*keys) if isinstance(keys, tuple) else self(keys)
 
 
-@dataclasses.dataclass
+@record(frozen=False)
 class BufferArguments:
     """What `T.Buffer`, `T.alloc_buffer` and their kin are told of a buffer."""
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, ClassVar, NoReturn
 
-from ...base import ParseError, did_you_mean
+from ...base import ParseError, did_you_mean, record
 from ...ir import GlobalVar
 from ...relax import BlockBuilder
 from .evaluate import Evaluator
@@ -43,7 +43,7 @@ _UNSUPPORTED = {
 }
 
 
-@dataclass
+@record(frozen=False)
 class Decorated:
     """The decorator of a function: its language ("tir", "relax", "macro") and its options."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ...arith import Analyzer
-from ...base import CodegenError, DataType, Steps
+from ...base import CodegenError, DataType, NamedTuple, Steps
 from ...ir import (
     EQ,
     GE,

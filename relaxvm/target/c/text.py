@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 
-from ...base import CodegenError, DataType
+from ...base import CodegenError, DataType, NamedTuple
 
 # How tightly an expression holds together: the greater number needs parentheses inside the lesser.
 ATOM, UNARY, PRODUCT, SUM, RELATION, CHOICE = range(6)

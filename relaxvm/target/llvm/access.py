@@ -9,9 +9,9 @@ The address of `rest` is the same in all copies of the loop, and the distance fr
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...base import CodegenError, DataType
+from ...base import CodegenError, DataType, NamedTuple
 from ...ir import Add, Cast, IntImm, Mul, PrimExpr, Ramp, Sub, Var, nodes_of, wrap_int
 
 _INT64 = DataType("int64")

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from ...base import CodegenError, DataType, NameSupply, add_note, callees_first, reachable, record
@@ -32,7 +32,7 @@ from .wrapper import emit_wrapper
 MAX_CALL_DEPTH = 32
 
 
-@dataclass
+@record(frozen=False)
 class Definition:
     """A function being generated.
 

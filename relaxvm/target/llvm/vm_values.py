@@ -7,10 +7,10 @@ of i64 values.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
-from ...base import DataType, llvm
+from ...base import DataType, llvm, record
 
 Size = int | llvm.Value
 Place = llvm.Value | tuple[str, int]
@@ -20,7 +20,7 @@ NOWHERE = llvm.constant(None, "ptr")
 _NO, _ZERO = llvm.constant(False, "i1"), llvm.constant(0.0, "double")
 
 
-@dataclass(eq=False)
+@record(values=False, frozen=False)
 class Region:
     """Where the memory of a tensor lies.
 
@@ -37,7 +37,7 @@ class Region:
     again: llvm.Value | None = None
 
 
-@dataclass
+@record(frozen=False)
 class Value:
     """Base class. `box` is where the object lies, None if there is none yet."""
 
@@ -48,19 +48,19 @@ class Value:
         return replace(self)
 
 
-@dataclass
+@record(frozen=False)
 class Nothing(Value):
     """None."""
 
 
-@dataclass
+@record(frozen=False)
 class Obj(Value):
     """Anything. kind: the name of its exact type, if known."""
 
     kind: str = ""
 
 
-@dataclass
+@record(frozen=False)
 class Tensor(Value):
     """A C-contiguous tensor. dtype None: not known.
 
@@ -80,7 +80,7 @@ class Tensor(Value):
     writeable: bool = False
 
 
-@dataclass
+@record(frozen=False)
 class Memory(Value):
     """A storage."""
 
@@ -92,42 +92,42 @@ class Memory(Value):
     scope: str = "global"
 
 
-@dataclass
+@record(frozen=False)
 class Shape(Value):
     """A shape."""
 
     dims: tuple[Size, ...] = ()
 
 
-@dataclass
+@record(frozen=False)
 class Integer(Value):
     """An int of 64 bits."""
 
     value: Size = 0
 
 
-@dataclass
+@record(frozen=False)
 class Boolean(Value):
     """A bool (i1)."""
 
     value: llvm.Value = _NO
 
 
-@dataclass
+@record(frozen=False)
 class Real(Value):
     """A float (double)."""
 
     value: llvm.Value = _ZERO
 
 
-@dataclass
+@record(frozen=False)
 class TupleOf(Value):
     """A tuple of known length; `items` as far as they are known."""
 
     items: tuple[Value | None, ...] = ()
 
 
-@dataclass
+@record(frozen=False)
 class Heap(Value):
     """The shape heap.
 

@@ -17,11 +17,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import copy_context
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgpack
 
-from ...base import RelaxvmError, collecting_seldom, config
+from ...base import NamedTuple, RelaxvmError, collecting_seldom, config
 from ...ir import Call, IRModule, PassContext, load_msgpack, nodes_of, save_msgpack
 from ...ir.transform import Pass, registered_passes
 from ...runtime import usable_cores

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from ...base import DataType, to_numpy_dtype
+from ...base import DataType, record, to_numpy_dtype
 from ...base.llvm import Function, Operand, Value, constant, value
 from ...ir import IntImm, PrimExpr, Var, is_const
 from ...runtime import Failure
@@ -34,7 +33,7 @@ _ARGS = value("%args", "ptr")
 _NULL, _TRUE = constant(None, "ptr"), constant(True, "i1")
 
 
-@dataclass
+@record(frozen=False)
 class _Tensor:
     """A tensor argument, as far as it is loaded."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...base import NamedTuple
 from ...ir import Call, Var, walk
 from ..stmt import BlockRealize, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt
 from .scope import post_order_expr

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import Analyzer, Interval, interval_of
-from ...base import VerifyError
+from ...base import NamedTuple, VerifyError
 from ...ir import (
     INTRINSICS,
     Add,

@@ -4,9 +4,9 @@ are built on it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-from ...base import UNKNOWN, Span
+from ...base import UNKNOWN, NamedTuple, Span
 from ...ir import BinaryExpr, IntImm, Let, Node, PrimExpr, Var, post_order
 from ..stmt import (
     Allocate,

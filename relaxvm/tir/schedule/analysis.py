@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from operator import add
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import Analyzer, IterMapper, number_of
-from ...base import ScheduleError
+from ...base import NamedTuple, ScheduleError
 from ...ir import IntImm, PrimExpr, Var, as_expr, cast, children, const, descend
 from ..index_map import IndexMap
 from ..stmt import Block, Buffer, BufferLoad, BufferStore, For, PrimFunc, Stmt

@@ -20,9 +20,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import Analyzer, IterMapper, IterSumExpr, as_number, conjuncts, interval_of
+from ...base import NamedTuple
 from ...ir import (
     INTRINSICS,
     LT,

@@ -21,10 +21,10 @@ reads memory or may divide by zero.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import Analyzer, conjuncts, linear_in
-from ...base import TIRError
+from ...base import NamedTuple, TIRError
 from ...ir import (
     GE,
     GT,

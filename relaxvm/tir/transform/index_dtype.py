@@ -13,10 +13,10 @@ type, under a cast. Not so on request (``exact=False``), for formulas that nobod
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import ConstIntBound
-from ...base import DataType
+from ...base import DataType, NamedTuple
 from ...base import dtype as as_dtype
 from ...ir import (
     INTRINSICS,

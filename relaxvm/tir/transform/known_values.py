@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import Analyzer, conjuncts
+from ...base import NamedTuple
 from ...ir import (
     EQ,
     GE,

@@ -18,9 +18,10 @@ also where the limit is known only when the kernel runs.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import Analyzer, Domains, conjuncts, interval_of, linear_in
+from ...base import NamedTuple
 from ...ir import (
     GE,
     GT,

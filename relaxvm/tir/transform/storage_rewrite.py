@@ -10,8 +10,9 @@ D = T.decl_buffer((6,), "float32")          ...
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
+from ...base import NamedTuple
 from ...ir import (
     INTRINSICS,
     Call,

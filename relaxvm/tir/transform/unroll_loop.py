@@ -14,9 +14,10 @@ follows looks at their statements once, and not once for each copy.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...arith import stride
+from ...base import NamedTuple
 from ...ir import (
     Call,
     IntImm,

@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
-from ....base import FrontendError
+from ....base import FrontendError, NamedTuple
 from ... import op as _operators
 from .model import library
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 import argparse
 import pathlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
+from ....base import NamedTuple
 from .graph import all_nodes, has_body
 from .model import Model, canonical_domain, imported_opsets, library
 from .registry import find, schema_of, translations

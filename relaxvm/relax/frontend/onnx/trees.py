@@ -8,11 +8,11 @@ threshold or with the children exchanged.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ....base import FrontendError
+from ....base import FrontendError, NamedTuple
 from ...op.trees import EQUAL, MISSING
 
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", "MEMBER")

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import IterMapper, IterSumExpr, Numbers, Span, as_number, interval_of, number_of
+from ....base import NamedTuple
 from ....ir import IntImm, PrimExpr, Substitution, Var, cast, const
 from ...stmt import BlockRealize, Buffer, For
 from .state import State, free_variables

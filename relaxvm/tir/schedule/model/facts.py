@@ -5,10 +5,10 @@ from __future__ import annotations
 import enum
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import IterMapper, Numbers, number_of
-from ....base import TIRError
+from ....base import NamedTuple, TIRError
 from ....ir import (
     Call,
     IntImm,

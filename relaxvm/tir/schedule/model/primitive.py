@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
-from ....base import ScheduleError
+from ....base import NamedTuple, ScheduleError
 from ....ir import (
     Add,
     FloatImm,

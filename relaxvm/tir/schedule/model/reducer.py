@@ -13,9 +13,9 @@ Floating sums and products are taken for associative: a schedule may reorder the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from ....base import DataType
+from ....base import DataType, NamedTuple
 from ....ir import (
     EQ,
     GE,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any
 
-from ....base import ScheduleError
+from ....base import NamedTuple, ScheduleError
 from ....ir import IRModule
 from ...stmt import PrimFunc
 from .facts import facts_of

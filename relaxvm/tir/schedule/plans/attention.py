@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import Analyzer, detect_linear_equation
-from ....base import CpuModel, ScheduleError, record
+from ....base import CpuModel, NamedTuple, ScheduleError, record
 from ....ir import (
     GE,
     GT,

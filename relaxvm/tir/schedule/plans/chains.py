@@ -19,11 +19,10 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import Analyzer
-from ....base import CpuModel, ScheduleError, record
+from ....base import CpuModel, NamedTuple, ScheduleError, record
 from ....ir import FloorDiv, IntImm, PrimExpr, Range, Var, is_const, substitute, walk
 from ...flat import flat_index
 from ...stmt import PREFETCH, Block, Buffer, BufferLoad
@@ -226,7 +225,7 @@ def _may_join(view: View) -> bool:
     return (facts.elementwise or facts.kind is BlockKind.REDUCTION) and view.by_axis is not None
 
 
-@dataclass
+@record(frozen=False)
 class _Axis:
     """A row axis: in each block (by its number) an axis, and how many of its values are one row."""
 

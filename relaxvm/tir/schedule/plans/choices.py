@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
-from ....base import CpuModel
+from ....base import CpuModel, NamedTuple
 from ..schedule import Schedule
 from .cost import Cost
 from .default import planned, planners_of

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from ....base import CpuModel, Rates, record
@@ -210,7 +209,7 @@ def strips_cost(rows: int, height: int, vectors: int, rates: Rates) -> float:
 # -- what is summed --------------------------------------------------------------------------------
 
 
-@dataclass
+@record(frozen=False)
 class Product:
     """A contraction with its sizes. None: known only when the kernel runs.
 

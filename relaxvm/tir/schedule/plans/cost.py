@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import NamedTuple
 
-from ....base import CpuModel, Rates
+from ....base import CpuModel, NamedTuple, Rates
 
 _A_CYCLE = 2  # narrow vectors multiplied at least, or numbers loaded
 # What is not hidden behind the longer of work and memory.

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from ....base import CpuModel, DataType, record
+from ....base import CpuModel, DataType, NamedTuple, record
 from ....ir import Var
 from ...stmt import Block, Buffer
 from ..model.reducer import match_reducer

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import Analyzer, linear_in
+from ....base import NamedTuple
 from ....ir import IntImm, Var, walk
 from ...stmt import Block, BufferLoad, BufferStore
 from ..model.reducer import match_reducer

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import stride
+from ....base import NamedTuple
 from ....ir import IntImm, Node, PrimExpr, Var, children, descend, walk
 from ...stmt import Block, Buffer, BufferLoad, BufferStore
 from ..schedule import Schedule

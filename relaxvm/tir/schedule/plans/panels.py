@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ....base import CpuModel
+from ....base import CpuModel, NamedTuple
 from ....ir import IntImm, PrimExpr, Var
 from ...index_map import IndexMap
 from ...stmt import PREFETCH, PREFETCH_PANEL, Buffer, ForKind

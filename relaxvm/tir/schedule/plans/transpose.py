@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
-from ....base import CpuModel, DataType, record
+from ....base import CpuModel, DataType, NamedTuple, record
 from ....ir import PrimExpr, Ramp, Shuffle, Var, const
 from ...stmt import (
     Block,

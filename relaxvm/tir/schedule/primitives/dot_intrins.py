@@ -11,9 +11,7 @@ Those by TVM's names (`tir.tensor_intrin`) have a row of `B` for each sum, B[i, 
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-from ....base import DataType
+from ....base import DataType, NamedTuple
 from ....ir import INT32, Broadcast, PrimExpr, Ramp, cast, const
 from ...op import dot_accumulate, reinterpret
 from ...stmt import Block, Buffer, BufferLoad, BufferStore, PrimFunc, decl_buffer

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from ....arith import Analyzer
+from ....base import NamedTuple
 from ....ir import FloatImm, IntImm, Mul, PrimExpr, const, is_const
 from ...analysis import get_block_access_region
 from ...op import if_then_else

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import Numbers, number_of
-from ....base import ScheduleError
+from ....base import NamedTuple, ScheduleError
 from ....ir import Var
 from ...stmt import Block, BlockRealize, Buffer, For, ForKind, SeqStmt, Stmt, seq
 from ..model.bindings import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import Analyzer, stride
-from ....base import DataType
+from ....base import DataType, NamedTuple
 from ....ir import LT, Add, Cast, IntImm, Mul, PrimExpr, Sub, Var, cast, const, is_const, substitute
 from ...op import all as every
 from ...op import if_then_else

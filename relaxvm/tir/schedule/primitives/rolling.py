@@ -6,9 +6,8 @@ both windows hold is not computed again, and the dimension is kept modulo the wi
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from ....arith import number_of
+from ....base import NamedTuple
 from ....ir import Or, PrimExpr, Var, const, descend, is_const, substitute
 from ...index_map import IndexMap
 from ...op import all as every

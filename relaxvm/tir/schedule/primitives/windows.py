@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ....arith import conjuncts, interval_of, linear_in
+from ....base import NamedTuple
 from ....ir import (
     GE,
     GT,

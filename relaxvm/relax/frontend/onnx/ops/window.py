@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import numpy as np
 
-from .....base import FrontendError
+from .....base import FrontendError, NamedTuple
 from .....ir import IntImm, structural_equal
 from ....expr import PrimValue, TupleGetItem, const
 from ....op.nn.window import window_count
