@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from relaxvm import relax
+from relaxvm import relax, tir
 from relaxvm.base import DataType, VMTypeError, VMValueError
 from relaxvm.runtime import (
     ExecBuilder,
@@ -24,6 +24,7 @@ from relaxvm.script import tir as T
 from relaxvm.target import compile_kernels, compile_program
 
 F32 = DataType("float32")
+MODES = ("compiled", "bytecode")
 
 
 @I.ir_module
@@ -274,7 +275,7 @@ class Flow:
 
 def test_branches_calls_tuples_and_shapes():
     ex = relax.build(Flow)
-    vms = [VirtualMachine(ex, exec_mode=mode) for mode in ("compiled", "bytecode")]
+    vms = [VirtualMachine(ex, exec_mode=mode) for mode in MODES]
     assert vms[0].explain("main").mode == "compiled"
     for flag in (True, False):
         for n in (0, 1, 3):
@@ -304,3 +305,46 @@ def test_constants_that_are_returned_are_copies():
     del vm
     gc.collect()
     assert first.numpy().tolist() == [7.0] * 3
+
+
+def one_after_another(count):
+    """`count` kernels on tensors whose sizes only a call knows."""
+    n, m = (tir.Var(name, "int64") for name in "nm")
+    x, b = relax.Var("x", relax.TensorStructInfo((n, m, 4), "float32")), relax.BlockBuilder()
+    with b.function("main", [x]):
+        with b.dataflow():
+            y = x
+            for _ in range(count):
+                y = b.emit(relax.op.nn.softmax(y))
+            y = b.emit_output(y)
+        b.emit_func_output(y)
+    return relax.build(b.get())
+
+
+def test_what_a_check_has_shown_of_sizes_is_not_checked_again():
+    few, many = one_after_another(4), one_after_another(12)
+    sites = [len(ex.kernels.native[0].functions.sites) for ex in (few, many)]
+    assert sites[0] == sites[1] > 0
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    for n in (2, 0):
+        results = [VirtualMachine(many, exec_mode=mode)["main"](x[:n]) for mode in MODES]
+        assert results[0].shape == (n, 3, 4)
+        assert results[0].numpy().tolist() == results[1].numpy().tolist()
+
+
+def test_what_a_check_has_shown_in_a_branch_is_checked_in_the_other():
+    compiled, b = compile_kernels(Kernels), ExecBuilder()
+    b.add_kernels(compiled.section)
+    with b.function("main", 4, None, [ObjectInfo()] * 4):
+        args = [b.r(0), b.r(1), b.r(2)]
+        b.emit_if(b.r(3), 3)
+        b.emit_call("add", args)
+        b.emit_goto(2)
+        b.emit_call("add", args)
+        b.emit_call("add", args)
+        b.emit_ret(b.r(2))
+    main = VirtualMachine(compile_program(b.get(), compiled))["main"]
+    for chosen in (True, False):
+        assert main(ramp(3), ramp(6), zeros(3), chosen).numpy().tolist() == [0, 3, 6]
+        with pytest.raises(VMValueError):
+            main(ramp(3), ramp(5), zeros(3), chosen)

@@ -7,7 +7,8 @@ word for word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 
 MAX_SPILLED = 400_000
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "ne": operator.ne,
+    "slt": operator.lt,
+    "sgt": operator.gt,
+    "ugt": lambda a, b: a % (1 << 64) > b % (1 << 64),
+}
 
 
 class Untranslatable(Exception):
@@ -101,6 +108,16 @@ class Exits(Emitter):
         if bad is True:
             self.leave("what it checks never holds")
         self.go_if(bad, self.leave_label())
+
+    def refuse(self, how: str, a: Size, b: Size) -> None:
+        """The same where ``a how b``, which is not asked again: it does not hold from there on."""
+        if a == b:
+            a = b = 0
+        if isinstance(a, int) and isinstance(b, int):
+            self.guard(_COMPARISONS[how](a, b))
+        elif (how, a, b) not in self.known:
+            bad = self.known[how, a, b] = self.text.op(f"icmp {how}", a, b)
+            self.guard(bad)
 
     def leave(self, reason: str) -> NoReturn:
         """Leave in any case."""
