@@ -18,6 +18,7 @@ from relaxvm.runtime import (
     array,
     load,
 )
+from relaxvm.script import from_source
 from relaxvm.script import ir as I
 from relaxvm.script import relax as R
 from relaxvm.script import tir as T
@@ -348,3 +349,47 @@ def test_what_a_check_has_shown_in_a_branch_is_checked_in_the_other():
         assert main(ramp(3), ramp(6), zeros(3), chosen).numpy().tolist() == [0, 3, 6]
         with pytest.raises(VMValueError):
             main(ramp(3), ramp(5), zeros(3), chosen)
+
+
+def asserting(name, body):
+    return f"""
+    @T.prim_func
+    def {name}(a: T.Buffer((1,), "int32"), b: T.Buffer((1,), "int32")):
+        {body}
+        b[0] = a[0]
+"""
+
+
+ASSERTING = "@I.ir_module\nclass M:" + "".join(
+    asserting(name, "\n        ".join(lines))
+    for name, lines in {
+        "first": ['assert a[0] != 1, "one"'],
+        "second": ['assert a[0] != 2, "two"'],
+        "third": ["M.first(a.data, b.data)", 'assert a[0] != 3, "three"'],
+        "fourth": ["M.second(a.data, b.data)", "M.third(a.data, b.data)"],
+        "fifth": ["M.second(a.data, b.data)", *(f'assert a[0] != {k}, "{k}"' for k in (4, 5))],
+    }.items()
+)
+
+
+@pytest.mark.parametrize("name", ["third", "fourth", "fifth"])
+def test_an_assertion_that_fails_is_told_by_its_number(name):
+    compiled, b = compile_kernels(from_source(ASSERTING)), ExecBuilder()
+    b.add_kernels(compiled.section)
+    with b.function("main", 2, None, [ObjectInfo()] * 2):
+        b.emit_call(name, [b.r(0), b.r(1)])
+        b.emit_ret(b.r(1))
+    ex, found = compile_program(b.get(), compiled), []
+    for mode in MODES:
+        main = VirtualMachine(ex, exec_mode=mode)["main"]
+        found.append([])
+        for value in range(1, 7):
+            try:
+                found[-1].append(main(array(np.full(1, value, "int32")), zeros(1, dtype="int32")))
+            except VMValueError as error:
+                found[-1].append(str(error))
+    shown = [[one if type(one) is str else one.numpy()[0] for one in row] for row in found]
+    assert shown[0] == shown[1]
+    failures = {"third": {1, 3}, "fourth": {1, 2, 3}, "fifth": {2, 4, 5}}[name]
+    assert {k for k, one in enumerate(shown[0], 1) if type(one) is str} == failures
+    assert len({one for one in shown[0] if type(one) is str}) == len(failures)

@@ -6,6 +6,7 @@ not hold, the function leaves, and the wrapper says what is wrong.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -232,9 +233,11 @@ def _check_code(body: Body, code: llvm.Value, inner: tuple[int, ...], own_failur
     failed, fine = text.label("failed"), text.label("fine")
     text.branch(text.op("icmp ne", code, 0), failed, fine)
     with body.aside(failed):
-        number = llvm.constant(0, "i64")
-        for position, each in enumerate(inner):
-            hit = text.op("icmp eq", code, each)
-            number = text.select(hit, own_failures + position + 1, number)
-        body.go_on_outside(number)
+        # The numbers ascend, most of them by one: those of the wrapper are so far from them.
+        shift = llvm.constant(own_failures + 1 - inner[0], "i64")
+        for position, (before, each) in enumerate(itertools.pairwise(inner), 1):
+            if each != before + 1:
+                further = text.op("icmp uge", code, each)
+                shift = text.select(further, own_failures + 1 + position - each, shift)
+        body.go_on_outside(text.op("add", text.cast("zext", code, "i64"), shift))
     text.start(fine)
