@@ -55,6 +55,7 @@ TARGETS = (
     Target("  beside torch", _ratio("x+1, relaxvm", "x+1, torch"), "x"),
     Target("x + 1, out=", _of("x+1, relaxvm out=", 1e9), "ns", 120),
     Target("chain of 100, per kernel, compiled", _of("chain, compiled", 1e9), "ns", 5),
+    Target("  in four strands side by side", _of("chain, compiled, strands", 1e9), "ns", 3),
     Target("chain of 100, per kernel, interpreter", _of("chain, bytecode", 1e9), "ns", 200),
     Target("env.* call above its own cost", _above_own_cost, "ns", 300),
     Target("seed MLP beside onnxruntime", _ratio("mlp, relaxvm", "mlp, onnxruntime"), "x", 0.65),

@@ -22,10 +22,13 @@ from .limits import MAX_NESTING
 from .ndarray import NDArray, ShapeTuple, memory_of
 from .nested import map_leaves
 from .program import FunctionInfo
+from .pyabi import address_of_data
 from .sinfo import Info, ObjectInfo, TensorInfo, TupleInfo
 from .storage import memory_overlaps
 
 _MAX_PLACES = 1 << 16
+# To ask numpy about each pair takes less than to find out where so many arrays lie.
+_FEW = 8
 
 
 class _Place:
@@ -94,7 +97,7 @@ class Destination:
             if memory is None or near is None or not _in_place(memory, near):
                 records.append(struct.pack("=5q", 0, -1, 0, 0, 0))
             else:
-                data = memory.__array_interface__["data"][0]
+                data = address_of_data(memory)
                 records.append(struct.pack("=5q", data, memory.nbytes, id(memory), 0, 0))
         return self.write(native(*operands, out=Offer(b"".join(records))))
 
@@ -106,14 +109,14 @@ class Destination:
         """
         written = [(place, _fitting(place, value)) for place in self._places]
         targets = [(p.memory, value.array) for p, value in written if p.memory is not None]
+        targets = [pair for pair in targets if not _lies_there(*pair)]
         memories = [memory for memory, _ in targets]
         sources = [source for _, source in targets]
         # A result may be an argument, over which another result is written first.
         for i in {j for _, j in _overlapping(memories, sources)}:
             sources[i] = sources[i].copy()
         for memory, source in zip(memories, sources):
-            if _extent(memory) != _extent(source) or not memory.flags.c_contiguous:
-                memory[...] = source
+            memory[...] = source
         return self.out if self._whole else _filled(self.out, value)
 
 
@@ -146,9 +149,15 @@ def _arrays_in(values: Sequence[Any]) -> list[np.ndarray] | None:
 
 def _in_place(memory: np.ndarray, near: list[np.ndarray]) -> bool:
     """Whether a result may be computed in `memory`, apart from the arrays it is computed of."""
-    low, high = _extent(memory)
     plain = memory.flags.c_contiguous and memory.flags.aligned and memory.size > 0
-    return plain and all(end <= low or high <= start for start, end in map(_extent, near))
+    return plain and not any(np.may_share_memory(memory, each) for each in near)
+
+
+def _lies_there(memory: np.ndarray, source: np.ndarray) -> bool:
+    """Whether a result that fits `memory` has been computed there."""
+    if not memory.flags.c_contiguous:
+        return False
+    return source.base is memory or _extent(memory) == _extent(source)
 
 
 def _places_of(info: FunctionInfo, out: object) -> Iterator[_Place]:
@@ -221,7 +230,7 @@ def _writable(target: Any, wanted: Info | None, where: str) -> tuple[np.ndarray,
 
 def _touches_itself(memory: np.ndarray) -> bool:
     """Whether two elements may lie over each other, as in a broadcast array made writeable."""
-    if memory.size <= 1:
+    if memory.size <= 1 or memory.flags.c_contiguous:
         return False
     reach = memory.itemsize
     for stride, size in sorted((abs(s), n) for s, n in zip(memory.strides, memory.shape) if n > 1):
@@ -273,6 +282,9 @@ def _overlapping(memories: list[Any], sources: list[np.ndarray]) -> list[tuple[i
     """
     if len(memories) < 2:
         return []
+    if len(memories) < _FEW and not sources:
+        if not any(np.may_share_memory(a, b) for a, b in itertools.combinations(memories, 2)):
+            return []
     everything = sorted(map(_extent, [*memories, *sources]))
     extents = [extent for extent in everything if extent[0] < extent[1]]
     if all(a[1] <= b[0] for a, b in itertools.pairwise(extents)):
@@ -289,8 +301,8 @@ def _overlapping(memories: list[Any], sources: list[np.ndarray]) -> list[tuple[i
 def _extent(array: np.ndarray) -> tuple[int, int]:
     """The first byte of an array and the one behind its last."""
     start = array.__array_interface__["data"][0]
-    if not array.size:
-        return start, start
+    if array.flags.c_contiguous or not array.size:
+        return start, start + array.nbytes
     spans = [stride * (size - 1) for stride, size in zip(array.strides, array.shape)]
     low = start + sum(span for span in spans if span < 0)
     return low, start + sum(span for span in spans if span > 0) + array.itemsize

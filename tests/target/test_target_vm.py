@@ -9,7 +9,7 @@ import time
 import numpy as np
 import pytest
 
-from relaxvm import relax
+from relaxvm import relax, tir
 from relaxvm.base import DataType, VMTypeError, VMValueError
 from relaxvm.runtime import (
     ExecBuilder,
@@ -18,12 +18,14 @@ from relaxvm.runtime import (
     array,
     load,
 )
+from relaxvm.script import from_source
 from relaxvm.script import ir as I
 from relaxvm.script import relax as R
 from relaxvm.script import tir as T
 from relaxvm.target import compile_kernels, compile_program
 
 F32 = DataType("float32")
+MODES = ("compiled", "bytecode")
 
 
 @I.ir_module
@@ -274,7 +276,7 @@ class Flow:
 
 def test_branches_calls_tuples_and_shapes():
     ex = relax.build(Flow)
-    vms = [VirtualMachine(ex, exec_mode=mode) for mode in ("compiled", "bytecode")]
+    vms = [VirtualMachine(ex, exec_mode=mode) for mode in MODES]
     assert vms[0].explain("main").mode == "compiled"
     for flag in (True, False):
         for n in (0, 1, 3):
@@ -304,3 +306,90 @@ def test_constants_that_are_returned_are_copies():
     del vm
     gc.collect()
     assert first.numpy().tolist() == [7.0] * 3
+
+
+def one_after_another(count):
+    """`count` kernels on tensors whose sizes only a call knows."""
+    n, m = (tir.Var(name, "int64") for name in "nm")
+    x, b = relax.Var("x", relax.TensorStructInfo((n, m, 4), "float32")), relax.BlockBuilder()
+    with b.function("main", [x]):
+        with b.dataflow():
+            y = x
+            for _ in range(count):
+                y = b.emit(relax.op.nn.softmax(y))
+            y = b.emit_output(y)
+        b.emit_func_output(y)
+    return relax.build(b.get())
+
+
+def test_what_a_check_has_shown_of_sizes_is_not_checked_again():
+    few, many = one_after_another(4), one_after_another(12)
+    sites = [len(ex.kernels.native[0].functions.sites) for ex in (few, many)]
+    assert sites[0] == sites[1] > 0
+    x = np.arange(24, dtype="float32").reshape(2, 3, 4)
+    for n in (2, 0):
+        results = [VirtualMachine(many, exec_mode=mode)["main"](x[:n]) for mode in MODES]
+        assert results[0].shape == (n, 3, 4)
+        assert results[0].numpy().tolist() == results[1].numpy().tolist()
+
+
+def test_what_a_check_has_shown_in_a_branch_is_checked_in_the_other():
+    compiled, b = compile_kernels(Kernels), ExecBuilder()
+    b.add_kernels(compiled.section)
+    with b.function("main", 4, None, [ObjectInfo()] * 4):
+        args = [b.r(0), b.r(1), b.r(2)]
+        b.emit_if(b.r(3), 3)
+        b.emit_call("add", args)
+        b.emit_goto(2)
+        b.emit_call("add", args)
+        b.emit_call("add", args)
+        b.emit_ret(b.r(2))
+    main = VirtualMachine(compile_program(b.get(), compiled))["main"]
+    for chosen in (True, False):
+        assert main(ramp(3), ramp(6), zeros(3), chosen).numpy().tolist() == [0, 3, 6]
+        with pytest.raises(VMValueError):
+            main(ramp(3), ramp(5), zeros(3), chosen)
+
+
+def asserting(name, body):
+    return f"""
+    @T.prim_func
+    def {name}(a: T.Buffer((1,), "int32"), b: T.Buffer((1,), "int32")):
+        {body}
+        b[0] = a[0]
+"""
+
+
+ASSERTING = "@I.ir_module\nclass M:" + "".join(
+    asserting(name, "\n        ".join(lines))
+    for name, lines in {
+        "first": ['assert a[0] != 1, "one"'],
+        "second": ['assert a[0] != 2, "two"'],
+        "third": ["M.first(a.data, b.data)", 'assert a[0] != 3, "three"'],
+        "fourth": ["M.second(a.data, b.data)", "M.third(a.data, b.data)"],
+        "fifth": ["M.second(a.data, b.data)", *(f'assert a[0] != {k}, "{k}"' for k in (4, 5))],
+    }.items()
+)
+
+
+@pytest.mark.parametrize("name", ["third", "fourth", "fifth"])
+def test_an_assertion_that_fails_is_told_by_its_number(name):
+    compiled, b = compile_kernels(from_source(ASSERTING)), ExecBuilder()
+    b.add_kernels(compiled.section)
+    with b.function("main", 2, None, [ObjectInfo()] * 2):
+        b.emit_call(name, [b.r(0), b.r(1)])
+        b.emit_ret(b.r(1))
+    ex, found = compile_program(b.get(), compiled), []
+    for mode in MODES:
+        main = VirtualMachine(ex, exec_mode=mode)["main"]
+        found.append([])
+        for value in range(1, 7):
+            try:
+                found[-1].append(main(array(np.full(1, value, "int32")), zeros(1, dtype="int32")))
+            except VMValueError as error:
+                found[-1].append(str(error))
+    shown = [[one if type(one) is str else one.numpy()[0] for one in row] for row in found]
+    assert shown[0] == shown[1]
+    failures = {"third": {1, 3}, "fourth": {1, 2, 3}, "fifth": {2, 4, 5}}[name]
+    assert {k for k, one in enumerate(shown[0], 1) if type(one) is str} == failures
+    assert len({one for one in shown[0] if type(one) is str}) == len(failures)

@@ -82,6 +82,8 @@ class Body(Exits):
             op.kind in (OpKind.EXTERN, OpKind.FUNCTION, OpKind.INVOKE) for op in self.ops
         )
         self.results = self._result_storages()
+        self.factors: dict[Size, tuple[int, tuple[Size, ...]]] = {}
+        self._lasting: dict[Any, llvm.Value] = {}
         self._saved: dict[tuple[int, int], Value] = {}
         self._written: dict[int, int] = {i: -1 for i in range(self.info.num_inputs)}
         self._slots_of: dict[int, list[int]] = {}
@@ -152,14 +154,12 @@ class Body(Exits):
         self._block = block
         self.text.start(f"b{start}")
         self._live = self.flow.live_before(self.ops, block, self.registers)
-        if block == 1:
-            self._lasting = self.values
-        self.values = {}
-        if block:
-            self._written = {}
         if block == 0:
             return
-        self.env = {}
+        if block == 1:
+            self._lasting = self.known
+        self.known = dict(self._lasting)
+        self._written, self.env = {}, {}
         for register, pc in self.flow.sources[block].items():
             value = self._saved.get((register, pc))
             if value is None or register in self.flow.crossing:
@@ -525,15 +525,9 @@ class Body(Exits):
 
     def check_range(self, number: Size, dtype: DataType) -> None:
         """Leave unless `number` is one of `dtype`."""
-        low, high = dtype.min_value, dtype.max_value
-        if isinstance(number, int):
-            if not low <= number <= high:
-                self.leave("a number does not fit its type")
-            return
-        if low > -(1 << 63):
-            self.guard(self.text.op("icmp slt", number, low))
-        if high < (1 << 63) - 1:
-            self.guard(self.text.op("icmp sgt", number, high))
+        for how, bound in (("slt", dtype.min_value), ("sgt", dtype.max_value)):
+            if type(bound) is int and bound in _INT64[1:-1]:
+                self.refuse(how, number, bound)
 
     def tensor(self, k: int, dtype: DataType | None, ndim: int | None) -> Tensor | None:
         """Argument `k` as a tensor of this dtype and rank (None: any), which is checked here.

@@ -12,14 +12,13 @@ from ...base import llvm, to_numpy_dtype
 from ...runtime import Builtin, builtin_named
 from ...runtime import pyabi as abi
 from .vm_body import Body
-from .vm_checks import CHECKS, differ
+from .vm_checks import CHECKS
 from .vm_dims import product
 from .vm_memory import (
-    MAX_BYTES,
+    MOST_BYTES,
     alloc_storage,
     alloc_tensor,
     at_least_one,
-    not_below,
     wanted_sizes,
 )
 from .vm_values import (
@@ -113,8 +112,8 @@ def reshape(body: Body) -> None:
         body.leave("the dtype of a tensor is not known")
     dims = wanted_sizes(body, body.static()[1])
     nonzero = tuple(at_least_one(body, d) for d in dims)
-    body.guard(not_below(body, product(body, nonzero), MAX_BYTES))
-    body.guard(differ(body, product(body, value.dims), product(body, dims)))
+    body.refuse("ugt", product(body, nonzero), MOST_BYTES)
+    body.refuse("ne", product(body, value.dims), product(body, dims))
     reshaped = value.copied()
     reshaped.dims = dims
     holder = value.holder

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
-from ...base import llvm
 from ...runtime import ORIGIN_STEP, Builtins, MatchCode, builtin_args, builtin_called, static_values
 from ...runtime import pyabi as abi
 from ...runtime.bytecode import Call
@@ -77,14 +76,6 @@ def _slot(body: Body, heap: Heap, slot: int) -> Size:
     return known
 
 
-def differ(body: Body, a: Size, b: Size) -> bool | llvm.Value:
-    if a == b:
-        return False
-    if isinstance(a, int) and isinstance(b, int):
-        return True
-    return body.text.op("icmp ne", a, b)
-
-
 def match_shape(body: Body) -> None:
     static = body.static()
     flat = static[3:]
@@ -100,7 +91,7 @@ def match_shape(body: Body) -> None:
     # All comparisons with constants first: a heap is not changed by a match that fails.
     for (code, wanted), size in zip(pairs, value.dims):
         if code == _IMM:
-            body.guard(differ(body, size, wanted))
+            body.refuse("ne", size, wanted)
     # From here on those sizes are constants.
     known = value.copied()
     known.dims = tuple(
@@ -113,16 +104,9 @@ def match_shape(body: Body) -> None:
             _store(body, heap, wanted, size, axis)
         elif code == _LOAD:
             assert heap is not None
-            body.guard(differ(body, size, _slot(body, heap, wanted)))
+            body.refuse("ne", size, _slot(body, heap, wanted))
         elif code == _NOT_NEGATIVE:
-            body.guard(_negative(body, size))
-
-
-def _negative(body: Body, size: Size) -> bool | llvm.Value:
-    """i1: whether a size is below 0."""
-    if isinstance(size, int):
-        return size < 0
-    return body.text.op("icmp slt", size, 0)
+            body.refuse("slt", size, 0)
 
 
 def match_prim_value(body: Body) -> None:
@@ -136,7 +120,7 @@ def match_prim_value(body: Body) -> None:
         _store(body, _heap(body, 1), wanted, number)
     else:
         expected = wanted if code == _IMM else _slot(body, _heap(body, 1), wanted)
-        body.guard(differ(body, number, expected))
+        body.refuse("ne", number, expected)
 
 
 def make_shape(body: Body) -> None:

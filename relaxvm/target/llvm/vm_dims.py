@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from ...base import llvm
@@ -34,18 +34,26 @@ def dim_value(body: Body, dim: Dim, symbol: Callable[[str], Size]) -> Size:
     return fold(dim, number, symbol, partial(_apply, body))
 
 
-def product(body: Body, sizes: tuple[Size, ...]) -> Size:
-    """The product; leaves where it does not fit."""
+def product(body: Body, sizes: Iterable[Size], fits: bool = False) -> Size:
+    """The product; leaves where it does not fit. fits: it does, as that of memory that exists"""
     total: Size = 1
     for size in sizes:
-        total = _arithmetic(body, "smul", total, size)
+        total = _arithmetic(body, "smul", total, size, fits)
+    return total
+
+
+def sum_of(body: Body, sizes: Iterable[Size]) -> Size:
+    """The sum of sizes of memory that exists."""
+    total: Size = 0
+    for size in sizes:
+        total = _arithmetic(body, "sadd", total, size, True)
     return total
 
 
 def _apply(body: Body, name: str, operands: list[Size]) -> Size:
     text = body.text
     if name in _CHECKED:
-        return _arithmetic(body, _CHECKED[name], *operands)
+        return _arithmetic(body, _CHECKED[name], operands[0], operands[1])
     a, *others = (llvm.constant(each, "i64") for each in operands)
     if name == "select":
         return text.select(_truth(body, a), *others)
@@ -66,7 +74,7 @@ def _apply(body: Body, name: str, operands: list[Size]) -> Size:
     return _shift(body, name, a, b) if name in ("shl", "shr") else _divide(body, name, a, b)
 
 
-def _arithmetic(body: Body, name: str, a: Size, b: Size) -> Size:
+def _arithmetic(body: Body, name: str, a: Size, b: Size, fits: bool = False) -> Size:
     if isinstance(a, int) and isinstance(b, int):
         exact = {"sadd": a + b, "ssub": a - b, "smul": a * b}[name]
         if _MIN <= exact <= _MAX:
@@ -76,16 +84,30 @@ def _arithmetic(body: Body, name: str, a: Size, b: Size) -> Size:
         return b if a == 1 else a
     if name == "sadd" and 0 in (a, b):
         return b if a == 0 else a
-    key = (name, a, b)
-    known = body.known(key)
-    if known is not None:
-        return known
+    key, made_of = f"{name} {a} {b}", None
+    if name == "smul":
+        # However the factors come together, the product is the same, and fits or does not.
+        (c, some), (d, others) = _factors(body, a), _factors(body, b)
+        made_of = c * d, tuple(sorted(some + others))
+        key = f"smul {made_of}"
+    if key in body.known:
+        return body.known[key]
     both = (llvm.constant(each, "i64") for each in (a, b))
-    pair = body.text.extern("{ i64, i1 }", f"llvm.{name}.with.overflow.i64", *both)
-    result = body.text.field(pair, 0)
-    body.guard(body.text.field(pair, 1))
-    body.learn(key, result)
+    if fits:
+        result = body.text.op(name[1:], *both)
+    else:
+        pair = body.text.extern("{ i64, i1 }", f"llvm.{name}.with.overflow.i64", *both)
+        result = body.text.field(pair, 0)
+        body.guard(body.text.field(pair, 1))
+    body.known[key] = result
+    if made_of is not None:
+        body.factors[result] = made_of
     return result
+
+
+def _factors(body: Body, size: Size) -> tuple[int, tuple[Size, ...]]:
+    """A number and what else a size is the product of."""
+    return (size, ()) if isinstance(size, int) else body.factors.get(size, (1, (size,)))
 
 
 def _shift(body: Body, name: str, a: llvm.Value, b: llvm.Value) -> Size:
@@ -102,10 +124,6 @@ def _shift(body: Body, name: str, a: llvm.Value, b: llvm.Value) -> Size:
 def _divide(body: Body, name: str, a: llvm.Value, b: llvm.Value) -> Size:
     """Dividing by zero gives 0; the least int by -1 does not fit."""
     text = body.text
-    key = (name, a, b)
-    known = body.known(key)
-    if known is not None:
-        return known
     zero = text.op("icmp eq", b, 0)
     least = text.op("icmp eq", a, _MIN)
     minus = text.op("icmp eq", b, -1)
@@ -129,9 +147,7 @@ def _divide(body: Body, name: str, a: llvm.Value, b: llvm.Value) -> Size:
             fixed = text.op("add", rest, divisor)
             rest = text.select(fix, fixed, rest)
     result = rest if name in ("%", "truncmod") else quotient
-    result = text.select(zero, 0, result)
-    body.learn(key, result)
-    return result
+    return text.select(zero, 0, result)
 
 
 def _truth(body: Body, value: Size) -> llvm.Value:

@@ -133,14 +133,14 @@ class Emitter(Pieces):
     """Emits into one function of a program, whose context is ``%ctx``.
 
     frame  the address of its frame, null as long as it has none
+    known  what has been computed of sizes, or shown of them, on every way to here
     """
 
     def __init__(self, unit: Unit, text: llvm.Function) -> None:
         super().__init__(text, unit.words)
         self.unit = unit
         self.frame = llvm.constant(None, "ptr")
-        self.values: dict[Any, llvm.Value] = {}
-        self._lasting: dict[Any, llvm.Value] = {}
+        self.known: dict[Any, llvm.Value] = {}
         self._scratch = 0
 
     def fill(self, memory: llvm.Value, size_bytes: int, byte: int) -> None:
@@ -172,11 +172,3 @@ class Emitter(Pieces):
         for i, value in enumerate(values):
             self.text.store(value, self.text.at(place, 8 * i), 8, of=kind)
         return place
-
-    def known(self, key: Any) -> llvm.Value | None:
-        """The value computed here before from the same things."""
-        return self.values.get(key) or self._lasting.get(key)
-
-    def learn(self, key: Any, value: llvm.Value) -> None:
-        """Remember a value for `known`."""
-        self.values[key] = value

@@ -7,7 +7,8 @@ word for word.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import operator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -35,6 +36,12 @@ if TYPE_CHECKING:
 
 
 MAX_SPILLED = 400_000
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "ne": operator.ne,
+    "slt": operator.lt,
+    "sgt": operator.gt,
+    "ugt": lambda a, b: a % (1 << 64) > b % (1 << 64),
+}
 
 
 class Untranslatable(Exception):
@@ -102,6 +109,16 @@ class Exits(Emitter):
             self.leave("what it checks never holds")
         self.go_if(bad, self.leave_label())
 
+    def refuse(self, how: str, a: Size, b: Size) -> None:
+        """The same where ``a how b``, which is not asked again: it does not hold from there on."""
+        if a == b:
+            a = b = 0
+        if isinstance(a, int) and isinstance(b, int):
+            self.guard(_COMPARISONS[how](a, b))
+        elif (how, a, b) not in self.known:
+            bad = self.known[how, a, b] = self.text.op(f"icmp {how}", a, b)
+            self.guard(bad)
+
     def leave(self, reason: str) -> NoReturn:
         """Leave in any case."""
         self.steps[self.pc] = (INTERPRETER, reason)
@@ -150,7 +167,7 @@ class Exits(Emitter):
 
     def _spill(self) -> int:
         """Write down the live registers; gives the number of the site."""
-        words: list[llvm.Value] = []
+        words: dict[Place, int] = {}
         live = self._live[self.pc - self.flow.blocks[self._block][0]]
         described = []
         for register in sorted(live):
@@ -161,20 +178,19 @@ class Exits(Emitter):
                 # Loaded here, off the main path: not to be remembered.
                 value = Obj(self.load_canonical(register))
             described.append((register, self._described(value, words)))
-        for i, word in enumerate(words):
-            self.text.store(word, self.text.at(SPILL, 8 * i), 8)
+        for place, i in words.items():
+            self.text.store(self.load(place), self.text.at(SPILL, 8 * i), 8)
         self._spill_words = max(self._spill_words, len(words), 1)
         self._spilled += len(words) + 1
         if self._spilled > MAX_SPILLED:
             raise Untranslatable("too many values are alive at once")
         return self.unit.site(self.index, self.pc, tuple(described))
 
-    def _described(self, value: Value, words: list[llvm.Value]) -> tuple[Any, ...]:
+    def _described(self, value: Value, words: dict[Place, int]) -> tuple[Any, ...]:
         """How to rebuild `value` from the words, see `runtime.compiled_state`."""
 
-        def word(stored: llvm.Value) -> int:
-            words.append(stored)
-            return len(words) - 1
+        def word(place: Place) -> int:
+            return words.setdefault(place, len(words))
 
         def sized(value: Size) -> Any:
             return value if isinstance(value, int) else (Described.WORD, word(value))
@@ -183,10 +199,10 @@ class Exits(Emitter):
             if arena >= 0:
                 return (Described.ARENA, arena)
             assert place is not None
-            return (Described.OBJECT, word(self.load(place)))
+            return (Described.OBJECT, word(place))
 
         if value.box is not None:
-            return (Described.OBJECT, word(self.load(value.box)))
+            return (Described.OBJECT, word(value.box))
         if isinstance(value, Nothing):
             return (Described.NONE,)
         if isinstance(value, Integer):
@@ -199,17 +215,11 @@ class Exits(Emitter):
             return (Described.SHAPE, tuple(map(sized, value.dims)))
         if isinstance(value, Tensor):
             dims = tuple(map(sized, value.dims))
-            data = word(self.load(value.data))
-            return (
-                Described.TENSOR,
-                str.__str__(value.dtype),
-                dims,
-                data,
-                holder(value.arena, value.holder),
-            )
+            kept = holder(value.arena, value.holder)
+            return (Described.TENSOR, str.__str__(value.dtype), dims, word(value.data), kept)
         if isinstance(value, Memory):
-            size, data = sized(value.size), word(self.load(value.base))
-            return (Described.STORAGE, size, data, holder(value.arena, value.holder), value.scope)
+            kept = holder(value.arena, value.holder)
+            return (Described.STORAGE, sized(value.size), word(value.base), kept, value.scope)
         assert isinstance(value, Heap)
         return (Described.HEAP, value.size, word(value.memory))
 

@@ -6,7 +6,8 @@ not hold, the function leaves, and the wrapper says what is wrong.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 from ...base import DataType, llvm
@@ -17,7 +18,7 @@ from ...tir.transform import lower_intrinsics
 from .expr import ExprEmitter
 from .text import scalar_type
 from .vm_body import Body
-from .vm_checks import differ
+from .vm_dims import product, sum_of
 from .vm_values import Integer, Real, Size, Tensor
 from .wrapper import overlap
 
@@ -63,8 +64,8 @@ def call_kernel(body: Body, function: Any, info: Any) -> None:
     def call() -> llvm.Value:
         return body.text.call(function.symbol, *args)
 
-    sizes = (_folded(body, "mul", tensor.dims) for tensor in tensors.values())
-    code = _call(body, call, _folded(body, "add", sizes), release_elements(info))
+    elements = sum_of(body, (product(body, tensor.dims, True) for tensor in tensors.values()))
+    code = _call(body, call, elements, release_elements(info))
     inner = function.failures
     if inner:
         _check_code(body, code, inner, len(info.failures) - len(inner))
@@ -112,28 +113,21 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
     for i, tensor in tensors.items():
         for e, size in zip(signature.params[i].buffer.shape, tensor.dims):
             if isinstance(e, IntImm):
-                body.guard(differ(body, size, e.value))
+                body.refuse("ne", size, e.value)
             elif isinstance(e, Var) and e not in g.env:
                 _bind(body, g, signature, e, size)
             else:
                 pending.append((size, e))
     for size, e in pending:
-        if isinstance(e, Var) and e in g.wide:
-            if g.wide[e] != str(size):
-                body.guard(body.text.op("icmp ne", size, g.wide[e]))
-            continue
-        wanted = g.wide_value(lower_intrinsics(e))
-        if wanted != str(size):
-            body.guard(body.text.op("icmp ne", size, wanted))
+        bound = g.wide.get(e) if isinstance(e, Var) else None
+        wanted = bound or g.wide_value(lower_intrinsics(e))
+        body.refuse("ne", llvm.constant(size, "i64"), wanted)
 
 
 def _bind(body: Body, g: ExprEmitter, signature: Any, symbol: Var, size: Size) -> None:
     top = signature.tops.get(symbol)
     if top is not None:
-        if not isinstance(size, int):
-            body.guard(body.text.op("icmp ugt", size, top))
-        elif not 0 <= size <= top:
-            body.leave("a size is larger than the kernel can take")
+        body.refuse("ugt", size, top)
     g.wide[symbol] = llvm.constant(size, "i64")
     if isinstance(size, int):
         if symbol.dtype.bits < 64:
@@ -201,7 +195,7 @@ def _range(body: Body, tensor: Tensor, ranges: dict[int, _Range]) -> _Range:
         text = body.text
         low = text.cast("ptrtoint", body.load(tensor.data), "i64")
         assert tensor.dtype is not None
-        size = _folded(body, "mul", (*tensor.dims, tensor.dtype.itemsize))
+        size = product(body, (*tensor.dims, tensor.dtype.itemsize), True)
         high = text.op("add", low, size)
         some = llvm.constant(True, "i1")
         if not isinstance(size, int) or not size:
@@ -210,27 +204,21 @@ def _range(body: Body, tensor: Tensor, ranges: dict[int, _Range]) -> _Range:
     return span
 
 
-def _folded(body: Body, opcode: str, sizes: Iterable[Size]) -> Size:
-    """The product ("mul") or sum ("add") of sizes of memory that exists: it fits."""
-    neutral = int(opcode == "mul")
-    total: Size = neutral
-    for size in sizes:
-        if isinstance(total, int) and isinstance(size, int):
-            total = total * size if opcode == "mul" else total + size
-        elif total == neutral:
-            total = size
-        elif size != neutral:
-            total = body.text.op(opcode, total, size)
-    return total
-
-
 def _call(body: Body, call: _Emit, elements: Size, release: int) -> llvm.Value:
     """The call, without the GIL where the work is worth it."""
     text = body.text
     if isinstance(elements, int):
         return _unlocked(body, call) if elements >= release else call()
-    small = text.op("icmp ult", elements, release)
-    return text.either(small, call, lambda: _unlocked(body, call))
+    few, many, done = text.label("few"), text.label("many"), text.label("done")
+    text.branch(text.op("icmp ult", elements, release), few, many)
+    with body.aside(many):
+        unlocked = _unlocked(body, call)
+        text.jump(done)
+    text.start(few)
+    locked = call()
+    text.jump(done)
+    text.start(done)
+    return text.phi("i32", (locked, few), (unlocked, many))
 
 
 def _unlocked(body: Body, call: _Emit) -> llvm.Value:
@@ -245,9 +233,11 @@ def _check_code(body: Body, code: llvm.Value, inner: tuple[int, ...], own_failur
     failed, fine = text.label("failed"), text.label("fine")
     text.branch(text.op("icmp ne", code, 0), failed, fine)
     with body.aside(failed):
-        number = llvm.constant(0, "i64")
-        for position, each in enumerate(inner):
-            hit = text.op("icmp eq", code, each)
-            number = text.select(hit, own_failures + position + 1, number)
-        body.go_on_outside(number)
+        # The numbers ascend, most of them by one: those of the wrapper are so far from them.
+        shift = llvm.constant(own_failures + 1 - inner[0], "i64")
+        for position, (before, each) in enumerate(itertools.pairwise(inner), 1):
+            if each != before + 1:
+                further = text.op("icmp uge", code, each)
+                shift = text.select(further, own_failures + 1 + position - each, shift)
+        body.go_on_outside(text.op("add", text.cast("zext", code, "i64"), shift))
     text.start(fine)

@@ -19,7 +19,7 @@ from .vm_values import (
     Tensor,
 )
 
-MAX_BYTES = 1 << 48
+MOST_BYTES = (1 << 48) - 1
 
 
 def alloc_storage(body: Body) -> None:
@@ -64,20 +64,8 @@ def _storage_size(body: Body, static: Any) -> Size:
             size = product(body, value.dims)
         else:
             body.leave("the size of a storage is not known to be a shape")
-    body.guard(not_below(body, size, MAX_BYTES))
+    body.refuse("ugt", size, MOST_BYTES)
     return size
-
-
-def not_below(body: Body, value: Size, top: int) -> bool | llvm.Value:
-    """i1: whether it is negative, or `top` or more."""
-    if isinstance(value, int):
-        return not 0 <= value < top
-    key = ("below", value, top)
-    if body.known(key) is not None:
-        return False
-    # The caller leaves where it is not, so it holds from here on.
-    body.learn(key, llvm.constant(True, "i1"))
-    return body.text.op("icmp uge", value, top)
 
 
 def _fresh(
@@ -174,8 +162,8 @@ def alloc_tensor(body: Body) -> None:
     static_end = offset + needed if isinstance(needed, int) else -1
     if len([d for d in dims if not isinstance(d, int)]) > 1 or 0 in dims:
         nonzero = tuple(at_least_one(body, d) for d in dims)
-        body.guard(not_below(body, product(body, nonzero), MAX_BYTES))
-    body.guard(not_below(body, numel, MAX_BYTES))
+        body.refuse("ugt", product(body, nonzero), MOST_BYTES)
+    body.refuse("ugt", numel, MOST_BYTES)
     if static_end >= 0 and isinstance(storage.size, int):
         if static_end > storage.size:
             body.leave("a tensor does not fit its storage")
@@ -183,8 +171,7 @@ def alloc_tensor(body: Body) -> None:
         total: Size = static_end
         if not isinstance(needed, int):
             total = needed if offset == 0 else body.text.op("add", needed, offset)
-        if total != storage.size:
-            body.guard(body.text.op("icmp ugt", total, storage.size))
+        body.refuse("ugt", total, storage.size)
     base = body.load(storage.base)
     owned = [storage.holder] if isinstance(storage.holder, llvm.Value) else []
     for holder in owned:
@@ -212,12 +199,14 @@ def wanted_sizes(body: Body, shape: Any) -> tuple[Size, ...]:
     if len(dims) > 32:
         body.leave("a tensor has too many axes")
     for extent in dims:
-        body.guard(not_below(body, extent, MAX_BYTES))
+        body.refuse("ugt", extent, MOST_BYTES)
     return dims
 
 
 def at_least_one(body: Body, size: Size) -> Size:
     if isinstance(size, int):
         return size or 1
-    zero = body.text.op("icmp eq", size, 0)
-    return body.text.select(zero, 1, size)
+    if ("some", size) not in body.known:
+        zero = body.text.op("icmp eq", size, 0)
+        body.known["some", size] = body.text.select(zero, 1, size)
+    return body.known["some", size]
