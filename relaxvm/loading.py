@@ -67,9 +67,8 @@ def load(
 
     def build() -> tuple[Executable, Any, list[str]]:
         # It is read while the compiler is loaded.
-        file = runtime.OnnxFile(source) if isinstance(source, (str, PathLike)) else source
-        model = onnx.model.Model(file)
-        del file
+        is_path = isinstance(source, (str, PathLike))
+        model = onnx.model.Model(runtime.OnnxFile(source, unseen=True) if is_path else source)
         with pipeline.worker_at_hand([node.op_type for node in model.proto.graph.node]):
             held = [onnx.from_onnx(model, shape_dict, constants=constants)]
             mapped, outputs = model.mapped, [o.name for o in model.proto.graph.output]

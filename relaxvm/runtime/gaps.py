@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from weakref import getweakrefcount
 
 import numpy as np
 
@@ -45,7 +46,9 @@ def begun_without_gaps(
         for number in row:
             value = constants[number]
             copies[number] = _like(value, memory)
-            memory = memory_filled_by(value.array) if held_once(value) else None
+            # Who knows it weakly may hold it until it is written over.
+            unseen = held_once(value) and not any(map(getweakrefcount, (value, value.array)))
+            memory = memory_filled_by(value.array) if unseen else None
 
     def close(row: list[int]) -> None:
         for number in row:

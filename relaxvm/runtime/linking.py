@@ -296,13 +296,13 @@ class _Pages:
         }
         flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
         size = max(image.size, 1)
-        base = _libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
+        base = libc().mmap(None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, -1, 0)
         if base in (None, (1 << 64) - 1):
             raise _UnknownError
         self._base, self._size = base, size
         content = self._content(objects, image, foreign)
         ctypes.memmove(base, bytes(content), len(content))
-        protected = _libc().mprotect(
+        protected = libc().mprotect(
             base + image.code, size - image.code, mmap.PROT_READ | mmap.PROT_EXEC
         ) if size > image.code else 0  # fmt: skip
         if protected:
@@ -340,7 +340,7 @@ class _Pages:
     def __del__(self) -> None:
         # When Python ends, other threads may still be in this code.
         if self._base and sys is not None and not sys.is_finalizing():
-            _libc().munmap(self._base, self._size)
+            libc().munmap(self._base, self._size)
 
 
 def _as_place(symbol: str | int) -> int:
@@ -362,13 +362,13 @@ def address_in_process(symbol: str) -> int | None:
     if os.name != "posix":
         return None
     try:
-        return ctypes.cast(_libc()[symbol], ctypes.c_void_p).value
+        return ctypes.cast(libc()[symbol], ctypes.c_void_p).value
     except AttributeError:
         return None
 
 
 @functools.lru_cache(maxsize=1)
-def _libc() -> Any:
+def libc() -> Any:
     """The functions of this process."""
     libc = ctypes.CDLL(None)
     word = ctypes.c_size_t

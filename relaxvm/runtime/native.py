@@ -70,8 +70,8 @@ class Host:
 
 @functools.lru_cache(maxsize=1)
 def host() -> Host:
-    """What LLVM says about this machine. Asked once, and kept in the user's cache under what the
-    system says.
+    """What LLVM says about this machine. Asked once, and kept in the user's cache under what is
+    known of the CPU without it.
     """
 
     def ask(llvm: Any) -> list[str]:
@@ -79,8 +79,8 @@ def host() -> Host:
         present = sorted(name for name, enabled in features.items() if enabled)
         return [llvm.get_default_triple(), llvm.get_host_cpu_name(), *present]
 
-    key = None if sys.platform != "linux" else ("host", os.uname(), cpu_facts())
-    triple, cpu, *names = _told_once(key, ask)
+    facts = cpu_facts() if sys.platform == "linux" else None
+    triple, cpu, *names = _told_once(facts and ("host", os.uname(), facts), ask)
     return Host(triple, cpu, frozenset(names))
 
 

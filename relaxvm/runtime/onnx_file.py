@@ -9,6 +9,7 @@ loaded, and needs nothing of it.
 from __future__ import annotations
 
 import io
+import mmap
 import os
 import pathlib
 import stat
@@ -20,6 +21,7 @@ import numpy as np
 
 from ..base import FrontendError
 from .cpu_budget import begun_side_by_side
+from .linking import libc
 from .ndarray import empty
 from .storage import Pages
 
@@ -32,6 +34,8 @@ _HEAD_BYTES = 32
 # Smaller ones are no matter.
 _SENT_BYTES = 1 << 18
 _FIELDS_AT_MOST = 1 << 20
+# Linux's MAP_FIXED: where memory is already, instead of it.
+_IN_PLACE = 0x10
 
 # (begin, end) -> these bytes
 Read = Callable[[int, int], bytes]
@@ -58,9 +62,14 @@ class OnnxFile:
 
     weights: Callable[[], dict[int, np.ndarray]]
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        """Raises OSError, and FrontendError for a file that is too large."""
+    def __init__(self, path: str | os.PathLike[str], unseen: bool = False) -> None:
+        """Raises OSError, and FrontendError for a file that is too large.
+
+        unseen  nobody but a build gets the weights, which may use their memory again: processes
+                that are made by `fork` have one memory of them. Else each has its own.
+        """
         self.path = pathlib.Path(path)
+        self._unseen = unseen
         file = _OpenFile(self.path, "rb")
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -84,7 +93,7 @@ class OnnxFile:
         weights: dict[int, np.ndarray] = {}
 
         def fill(number: int) -> None:
-            weights[number] = _bytes_of(file, *spans[number])
+            weights[number] = _bytes_of(file, *spans[number], self._unseen)
 
         # The largest first, of which nobody is to wait for the end.
         finish = begun_side_by_side(fill, sorted(spans, key=lambda n: spans[n][0] - spans[n][1]))
@@ -96,10 +105,10 @@ class OnnxFile:
         return data, finished
 
 
-def _bytes_of(file: Any, begin: int, end: int) -> np.ndarray:
+def _bytes_of(file: Any, begin: int, end: int, unseen: bool) -> np.ndarray:
     if end - begin >= _SENT_BYTES and hasattr(os, "memfd_create"):
         try:
-            return _sent(file, begin, end)
+            return _sent(file, begin, end, unseen)
         except OSError:
             # There may be too many files, or maps; what is wrong with this one is told below.
             pass
@@ -121,17 +130,24 @@ def _bytes_of(file: Any, begin: int, end: int) -> np.ndarray:
 _turn = threading.Lock()
 
 
-def _sent(file: Any, begin: int, end: int) -> np.ndarray:
+def _sent(file: Any, begin: int, end: int, unseen: bool) -> np.ndarray:
     """The bytes of a file, put into memory by the system (Linux). A thread that writes to memory
     for the first time keeps all others from asking for any: it takes the compiler twice as long to
     be loaded beside one.
     """
-    memory = os.memfd_create("relaxvm weights")
+    size, memory = end - begin, os.memfd_create("relaxvm weights")
     try:
-        while (done := os.fstat(memory).st_size) < end - begin:
-            if not os.sendfile(memory, file.fileno(), begin + done, end - begin - done):
+        while (done := os.fstat(memory).st_size) < size:
+            if not os.sendfile(memory, file.fileno(), begin + done, size - done):
                 raise OSError(0, "it shrank while it was read")
-        return np.ndarray((end - begin,), np.uint8, Pages(memory, end - begin))
+        contents = np.ndarray((size,), np.uint8, (Pages if unseen else mmap.mmap)(-1, size))
+        # Python's own mmap of a file keeps it open, and a model may have more weights than a
+        # process may have files.
+        place, access = contents.ctypes.data, mmap.PROT_READ | mmap.PROT_WRITE
+        flags = _IN_PLACE | (mmap.MAP_SHARED if unseen else mmap.MAP_PRIVATE)
+        if libc().mmap(place, size, access, flags, memory, 0) != place:
+            raise OSError(0, "it cannot be mapped")
+        return contents
     finally:
         os.close(memory)
 

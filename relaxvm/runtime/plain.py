@@ -91,12 +91,13 @@ class Plain:
         if "_stored" not in vars(cls):
             hints, of_dataclass = typing.get_type_hints(cls), cast(Any, cls)
             own = [(f.name, _stored_as(hints[f.name])) for f in fields(of_dataclass)]
-            cls._stored = tuple((name, codec_of(hint)) for name, hint in own)
             kinds = tuple(hint for _, hint in own)
             cls._types = kinds if set(kinds) <= set(_SCALARS) else None
             # Of floats, -0.0 equals 0.0; bytes may be large.
             is_small = not {float, bytes}.intersection(kinds)
             cls._of = functools.lru_cache(_MADE_LATELY)(cls) if is_small else cls
+            # Last: other threads take it for all.
+            cls._stored = tuple((name, codec_of(hint)) for name, hint in own)
         return cls._stored
 
     @classmethod

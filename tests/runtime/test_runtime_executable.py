@@ -668,6 +668,8 @@ def test_constants_with_gaps_may_be_copied_while_others_do_something(monkeypatch
         lambda constant: constant.array[3:],
         lambda constant: memoryview(constant.array),
         lambda constant: constant.array.base,
+        weakref.ref,
+        lambda constant: weakref.ref(constant.array),
     ],
 )
 def test_a_copy_gets_the_memory_of_the_weight_before_if_nobody_holds_that(monkeypatch, held, pages):
@@ -691,7 +693,9 @@ def test_a_copy_gets_the_memory_of_the_weight_before_if_nobody_holds_that(monkey
             b.emit_ret(b.convert_constant(part))
         del array, weight, part
         memory = None
-    ex = b.get()
+    ex = b.get(wait=False)
+    kept = [each() if type(each) is weakref.ref else each for each in kept]
+    b.finish()
     vm = VirtualMachine(ex)
     for k in range(4):
         assert vm[f"f{k}"]().numpy().shape == (4, 40, 32)

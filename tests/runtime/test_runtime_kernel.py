@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import copy
+import functools
+import threading
+import types
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernel_fixture import section
 
-from relaxvm.base import DataType, LoadError, VerifyError
+from relaxvm.base import DataType, LoadError, VerifyError, record
+from relaxvm.runtime import plain
 from relaxvm.runtime.kernel import Failure, KernelInfo, KernelParam, KernelSection, NativeCode
 
 F32 = DataType("float32")
@@ -187,3 +191,22 @@ def test_failures_that_are_the_same_are_one_object_and_true_is_no_number():
     for _ in range(2):
         with pytest.raises(LoadError, match="out of range"):
             Failure.from_plain(["shape", -2, 0, -1, ""])
+
+
+def test_a_class_may_be_read_by_another_thread_while_it_is_looked_at_first(monkeypatch):
+    @record
+    class Pair(plain.Plain, form="list"):
+        first: int
+        second: int
+
+    read = []
+
+    def meanwhile(size):
+        monkeypatch.undo()
+        thread = threading.Thread(target=lambda: read.append(Pair.from_plain([1, 2])))
+        thread.start()
+        thread.join()
+        return functools.lru_cache(size)
+
+    monkeypatch.setattr(plain, "functools", types.SimpleNamespace(lru_cache=meanwhile))
+    assert [Pair.from_plain([1, 2]), *read] == [Pair(1, 2)] * 2

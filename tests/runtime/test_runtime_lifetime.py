@@ -182,6 +182,8 @@ class Interrupt(BaseException):
 
 
 def test_exceptions_from_outside_leave_the_machine_as_it_was(program, vm_mode):
+    # What other tests left is not to end in a thread that is interrupted.
+    gc.collect()
     vm = machine(program)
     call, stop, wrong = vm["main"], threading.Event(), []
     counts = {"done": 0, "interrupted": 0}

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from kernel_fixture import SCALARS, linked
 
 from relaxvm.base import DataType, InternalError, VMTypeError, VMValueError
-from relaxvm.runtime import native, storage, trampoline
+from relaxvm.runtime import host, native, storage, trampoline
 from relaxvm.runtime import ndarray as nd
 from relaxvm.runtime.kernel import Failure, KernelInfo, KernelParam
 from relaxvm.runtime.native import set_call_path
@@ -484,3 +484,45 @@ def test_messages_for_failures_of_every_kind():
         with pytest.raises((VMTypeError, VMValueError)) as caught:
             function.raise_failure(number, args)
         assert text in str(caught.value)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only what Linux says of a CPU is a key")
+def test_what_llvm_said_of_another_cpu_is_not_believed(monkeypatch, tmp_path):
+    """Of another, and of this one as an emulator shows it: valgrind knows no AVX-512."""
+    asked = []
+
+    class LLVM:
+        def get_host_cpu_features():
+            asked.append(1)
+            return {"a": True, "b": False}
+
+        def get_default_triple():
+            return "x86_64-linux"
+
+        def get_host_cpu_name():
+            return f"cpu{len(asked)}"
+
+    def told():
+        native.host.cache_clear()
+        return native.host().cpu
+
+    monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path))
+    monkeypatch.delenv("RELAXVM_CACHE", raising=False)
+    monkeypatch.setattr(native, "started_llvm", lambda: LLVM)
+    able = (np.__dict__.get("_core") or np.core)._multiarray_umath
+    first_core = host._first_core
+    try:
+        assert [told(), told()] == ["cpu1", "cpu1"]
+        features = able.__cpu_features__
+        changed = {name: not has for name, has in features.items()}
+        monkeypatch.setattr(able, "__cpu_features__", changed)
+        assert [told(), told()] == ["cpu2", "cpu2"]
+        monkeypatch.setattr(host, "_first_core", lambda root: "model name: another")
+        assert [told(), told()] == ["cpu3", "cpu3"]
+        monkeypatch.setattr(host, "_first_core", lambda root: "")
+        assert [told(), told()] == ["cpu4", "cpu5"]
+        monkeypatch.setattr(able, "__cpu_features__", features)
+        monkeypatch.setattr(host, "_first_core", first_core)
+        assert told() == "cpu1"
+    finally:
+        native.host.cache_clear()

@@ -2,6 +2,8 @@
 
 import _thread
 import os
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -27,8 +29,9 @@ def made(path, sizes):
     return weights
 
 
+@pytest.mark.parametrize("unseen", [False, True])
 @pytest.mark.parametrize("without", ["nothing", "threads", "memfd_create", "maps"])
-def test_larger_weights_are_read_apart_from_the_rest(tmp_path, monkeypatch, without):
+def test_larger_weights_are_read_apart_from_the_rest(tmp_path, monkeypatch, without, unseen):
     path = tmp_path / "model.onnx"
     weights = made(path, [5000, 3, 20000, 1 << 20])
 
@@ -38,10 +41,10 @@ def test_larger_weights_are_read_apart_from_the_rest(tmp_path, monkeypatch, with
     if without == "threads":
         monkeypatch.setattr(_thread, "start_new_thread", none_left)
     elif without == "maps":
-        monkeypatch.setattr(onnx_file, "Pages", none_left)
+        monkeypatch.setattr(onnx_file.libc(), "mmap", lambda *args: None)
     elif without == "memfd_create":
         monkeypatch.delattr(os, "memfd_create", raising=False)
-    file = OnnxFile(path)
+    file = OnnxFile(path, unseen=unseen)
     data, read = file.graph, file.weights()
     assert len(data) < 1000
     assert sorted(read) == [0, 2, 3]
@@ -70,3 +73,40 @@ def test_what_cannot_be_read_is_told(tmp_path, monkeypatch):
     for _ in range(2):
         with pytest.raises(OSError, match="shrank"):
             cut.weights()
+
+
+@pytest.mark.parametrize("unseen", [False, True])
+def test_no_file_stays_open_for_weights(tmp_path, unseen):
+    """Of a model of 200 weights; a process may have 50 files."""
+    made(tmp_path / "model.onnx", [1 << 16] * 200)
+    program = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_NOFILE, (50, 50))
+from relaxvm.runtime import OnnxFile
+weights = OnnxFile(sys.argv[1], unseen=bool(sys.argv[2])).weights()
+assert len(weights) == 200
+import relaxvm.relax, relaxvm.target
+open(sys.argv[1]).close()
+"""
+    pytest.importorskip("resource")
+    arguments = [str(tmp_path / "model.onnx"), "yes" if unseen else ""]
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_child_has_weights_of_its_own(tmp_path):
+    """What users get; what it is built of was packed where the parent's were, too."""
+    made(tmp_path / "model.onnx", [1 << 20])
+    program = """
+import os, sys
+from relaxvm.runtime import OnnxFile
+weights = OnnxFile(sys.argv[1]).weights()[0].view("float32")
+before = weights.copy()
+child = os.fork()
+if not child:
+    weights[:] = 7
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+assert (weights == before).all()
+"""
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "model.onnx")], check=True)
