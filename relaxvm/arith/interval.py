@@ -176,7 +176,9 @@ def int_set(known: Analyzer, expr: Any, domains: Mapping[Var, IntSet] | None) ->
     `domains`: while the variables that `known` has a range for do.
     """
     expr = as_expr(expr)
-    moving: dict[Var, _Ends] = dict(known._ranges)
+    moving: dict[Var, _Ends] = {
+        v: (cast(v.dtype, low), cast(v.dtype, high)) for v, (low, high) in known._ranges.items()
+    }
     if domains is not None:
         moving = {v: ends_of(s) for v, s in domains.items()}
     ends = Ends(known, known.simplify, reads=True)
