@@ -237,7 +237,7 @@ class Ends:
             return known.get(n, (n, n)) or _UNKNOWN
         if type(n) is IntImm:
             return n, n
-        below = [c for c in n._children_() if isinstance(c, PrimExpr)]
+        below = [c for c in n._children_ if isinstance(c, PrimExpr)]
         parts = [done[id(c)] for c in below]
         if n.dtype.lanes == 1 and self._is_steady(n):
             if not [c for c, p in zip(below, parts) if p[0] is not c]:

@@ -157,7 +157,7 @@ class IterMapper(Numbers):
             return IterSumExpr((), e.value)
         if isinstance(e, Var):
             return self._variable(e)
-        parts = [self._memo[id(c)][1] for c in e._children_() if isinstance(c, PrimExpr)]
+        parts = [self._memo[id(c)][1] for c in e._children_ if isinstance(c, PrimExpr)]
         if None in parts:
             return None
         if not any(map(_ARGS, parts)):

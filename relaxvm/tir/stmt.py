@@ -747,7 +747,7 @@ def statements_below(s: Stmt) -> Sequence[Stmt]:
         return [s.body]
     if type(s) is BufferStore:
         return ()
-    return [c for c in s._children_() if isinstance(c, Stmt)]
+    return [c for c in s._children_ if isinstance(c, Stmt)]
 
 
 def statements_in(root: Stmt, closed: tuple[type[Stmt], ...] = ()) -> list[Stmt]:

@@ -88,7 +88,7 @@ def is_cheap(root: PrimExpr, loads: bool = False) -> bool:
             fits = kind in _CHEAP
         if not fits:
             return False
-        stack.extend(e.args if kind is Call else e._children_())
+        stack.extend(e.args if kind is Call else e._children_)
     return True
 
 
@@ -230,7 +230,7 @@ class ExprEmitter(Values):
             if isinstance(node.op, Intrinsic) and node.op.name in _OF_BITS:
                 return [self._bits16_operand(a) for a in node.args]
             return list(node.args)
-        return list(node._children_())
+        return list(node._children_)
 
     def _bits16_operand(self, node: PrimExpr) -> PrimExpr:
         """What to evaluate of an expression whose bits are wanted: registers hold 16-bit floats as

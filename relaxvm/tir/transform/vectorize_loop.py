@@ -392,7 +392,7 @@ class _Lanes(StmtRewriter):
         def below(n: PrimExpr) -> list[PrimExpr]:
             if id(n) in done or isinstance(n, Let):
                 return []
-            return [c for c in n._children_() if isinstance(c, PrimExpr)]
+            return [c for c in n._children_ if isinstance(c, PrimExpr)]
 
         for n in post_order(e, below):
             if id(n) in done:
@@ -404,7 +404,7 @@ class _Lanes(StmtRewriter):
         return done[id(e)][1]
 
     def _rebuild(self, n: Any) -> PrimExpr:
-        children = [c for c in n._children_() if isinstance(c, PrimExpr)]
+        children = [c for c in n._children_ if isinstance(c, PrimExpr)]
         new = [self._memo[id(c)][1] for c in children]
         if all(map(operator.is_, children, new)):
             return n
