@@ -57,7 +57,7 @@ from ..ir import (
     wrap_int,
 )
 from . import interval, modular
-from .bound import NEG_INF, POS_INF, ConstIntBound
+from .bound import NEG_INF, POS_INF, ConstIntBound, as_bound
 from .interval import IntervalSet, IntSet
 from .modular import ModularSet
 from .normal import Normal
@@ -166,7 +166,7 @@ class Analyzer:
         if self.depth and self.wrap is None:
             self._bound_inside.append((var, Range.from_min_extent(first, last - first + 1)))
         self._ranges[var] = (first, last)
-        self._bounds[var] = ConstIntBound(first, last)
+        self._bounds[var] = as_bound((first, last))
 
     def _range_top(self, low: PrimExpr, extent: PrimExpr, high: PrimExpr) -> int:
         by_sum = self.const_int_bound(high).max_value
@@ -319,7 +319,7 @@ class Analyzer:
         if not isinstance(expr, PrimExpr):
             expr = as_expr(expr)
         if type(expr) is IntImm:
-            return ConstIntBound(expr.value, expr.value)
+            return as_bound((expr.value, expr.value))
         memo = self._bound_memo
         entry = memo.get(id(expr))
         if entry is None:
@@ -330,7 +330,7 @@ class Analyzer:
 
     def _one_bound(self, e: PrimExpr) -> ConstIntBound:
         if type(e) is IntImm:
-            return ConstIntBound(e.value, e.value)
+            return as_bound((e.value, e.value))
         if e.dtype.is_bool:
             return ConstIntBound(0, 1)
         if not e.dtype.is_int:
@@ -367,10 +367,10 @@ class Analyzer:
 
     def _poly_bound(self, poly: Poly) -> ConstIntBound:
         """The bound of a polynomial over mathematical integers."""
-        total = ConstIntBound(0, 0)
+        total = as_bound((0, 0))
         for monomial, c in poly.terms.items():
             if not monomial:
-                total = total.add(ConstIntBound(c, c))
+                total = total.add(as_bound((c, c)))
                 continue
             part = self._bound_of(monomial[0])
             for previous, factor in itertools.pairwise(monomial):

@@ -22,6 +22,7 @@ A class may define
 
 from __future__ import annotations
 
+import collections
 import importlib
 import itertools
 import operator
@@ -370,16 +371,19 @@ class _KeyedRef(weakref.ref):  # type: ignore[type-arg]
 
 
 _interned: dict[tuple[Any, ...], _KeyedRef] = {}
-
-
-# The table by default: when Python ends, the module's own names may be gone before its nodes.
-def _forget(ref: _KeyedRef, table: dict[tuple[Any, ...], _KeyedRef] = _interned) -> None:
-    if table.get(ref.key) is ref:
-        del table[ref.key]
+# References to nodes that are gone; they leave the table when the next node comes into it.
+_gone: collections.deque[_KeyedRef] = collections.deque()
 
 
 def _remember(key: tuple[Any, ...], value: Any) -> Any:
-    ref = _KeyedRef(value, _forget)
+    while _gone:
+        try:
+            old = _gone.popleft()
+        except IndexError:
+            break  # another thread was faster
+        if _interned.get(old.key) is old:
+            del _interned[old.key]
+    ref = _KeyedRef(value, _gone.append)
     ref.key = key
     while True:
         current = _interned.setdefault(key, ref)

@@ -149,7 +149,7 @@ def transform(
     """
     done: dict[int, tuple[Node, Node]] = {} if memo is None else memo
     # Nodes still to be entered, and those to be rebuilt with what is below them.
-    stack: list[tuple[Any, list[Node] | None]] = [(root, None)]
+    stack: list[tuple[Any, Sequence[Node] | None]] = [(root, None)]
     while stack:
         n, below = stack.pop()
         key, asked = id(n), only is None or type(n) in only
@@ -172,7 +172,10 @@ def transform(
         rebuilt = n
         for child in below:
             if done[id(child)][1] is not child:
-                rebuilt = n._map_children_(lambda c: done.get(id(c), (c, c))[1])
+                new: dict[Node, Node] = dict(zip(n._children_, n._children_)) if without else {}
+                for c in below:
+                    new[c] = done[id(c)][1]
+                rebuilt = n._map_children_(new.__getitem__)
                 break
         changed = post(rebuilt) if post is not None and asked else None
         done[key] = (n, rebuilt if changed is None else changed)

@@ -396,10 +396,10 @@ class ExprEmitter(Values):
     def _address(
         self, dtype: DataType, pointer: Value, access: Access, rest: Value, offset: int
     ) -> Value:
-        offset, first = wrap_int(offset, _INT64), self.widened(access.rest, rest)
+        first = self.widened(access.rest, rest)
         element = storage_type(dtype.element, self.module.native_half)
         if first == "0":
-            first, offset = int_constant(offset, "i64"), 0
+            first, offset = int_constant(wrap_int(offset, _INT64), "i64"), 0
         if first.startswith("%"):
             self.moving.add((self.text.name, pointer))
         if not offset:
