@@ -69,7 +69,7 @@ def stride(index: PrimExpr, var: Var) -> int | None:
     for e in scalar_post_order(index, {}):
         step: int | None = int(e is var)
         leaf = type(e) is Var or type(e) is IntImm
-        below = () if leaf else [steps[id(c)] for c in e._children_() if isinstance(c, PrimExpr)]
+        below = () if leaf else [steps[id(c)] for c in e._children_ if isinstance(c, PrimExpr)]
         if below.count(0) < len(below):
             step = None if None in below else _STEPS.get(type(e), _no_step)(e, *below)
         steps[id(e)] = step

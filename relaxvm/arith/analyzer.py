@@ -57,7 +57,7 @@ from ..ir import (
     wrap_int,
 )
 from . import interval, modular
-from .bound import NEG_INF, POS_INF, ConstIntBound
+from .bound import NEG_INF, POS_INF, ConstIntBound, as_bound
 from .interval import IntervalSet, IntSet
 from .modular import ModularSet
 from .normal import Normal
@@ -112,7 +112,8 @@ class Analyzer:
     def __init__(self, wrap: bool | None = None) -> None:
         self.wrap = wrap
         self._normal: Normal | None = None
-        self._ranges: dict[Var, tuple[PrimExpr, PrimExpr]] = {}  # var -> (least, greatest)
+        # var -> (least, greatest)
+        self._ranges: dict[Var, tuple[PrimExpr | int, PrimExpr | int]] = {}
         self._bounds: dict[PrimExpr, ConstIntBound] = {}
         self._modular: dict[PrimExpr, ModularSet] = {}
         self._values: dict[Var, PrimExpr] = {}
@@ -137,16 +138,15 @@ class Analyzer:
             raise TIRError(f"bind: wanted a Var, got {type(var).__name__}")
         if not allow_override and (var in self._ranges or var in self._values):
             raise TIRError(f"bind: {var.name} is bound already; pass allow_override=True")
-        self._forget_about(var)
-        if self.depth and self.wrap is None:
-            self._bound_inside.append((var, value))
         if isinstance(value, Range) and type(value.min) is type(value.extent) is IntImm:
             first, last = value.min.value, value.min.value + value.extent.value - 1
             least, most = ConstIntBound.of_dtype(var.dtype)
             if least <= first <= last <= most:
-                self._ranges[var] = (IntImm(var.dtype, first), IntImm(var.dtype, last))
-                self._bounds[var] = ConstIntBound(first, last)
+                self.let_range(var, first, last)
                 return
+        self._forget_about(var)
+        if self.depth and self.wrap is None:
+            self._bound_inside.append((var, value))
         if isinstance(value, Range):
             low = self.canonical_simplify(cast(var.dtype, value.min))
             high = self.canonical_simplify(low + cast(var.dtype, value.extent) - 1)
@@ -159,6 +159,14 @@ class Analyzer:
         else:
             self._values[var] = self.canonical_simplify(as_expr(value))
         self._forget_about(var)
+
+    def let_range(self, var: Var, first: int, last: int) -> None:
+        """Let `var`, whatever it was before, range over the numbers from `first` to `last`."""
+        self._forget_about(var)
+        if self.depth and self.wrap is None:
+            self._bound_inside.append((var, Range.from_min_extent(first, last - first + 1)))
+        self._ranges[var] = (first, last)
+        self._bounds[var] = as_bound((first, last))
 
     def _range_top(self, low: PrimExpr, extent: PrimExpr, high: PrimExpr) -> int:
         by_sum = self.const_int_bound(high).max_value
@@ -311,7 +319,7 @@ class Analyzer:
         if not isinstance(expr, PrimExpr):
             expr = as_expr(expr)
         if type(expr) is IntImm:
-            return ConstIntBound(expr.value, expr.value)
+            return as_bound((expr.value, expr.value))
         memo = self._bound_memo
         entry = memo.get(id(expr))
         if entry is None:
@@ -322,7 +330,7 @@ class Analyzer:
 
     def _one_bound(self, e: PrimExpr) -> ConstIntBound:
         if type(e) is IntImm:
-            return ConstIntBound(e.value, e.value)
+            return as_bound((e.value, e.value))
         if e.dtype.is_bool:
             return ConstIntBound(0, 1)
         if not e.dtype.is_int:
@@ -359,10 +367,10 @@ class Analyzer:
 
     def _poly_bound(self, poly: Poly) -> ConstIntBound:
         """The bound of a polynomial over mathematical integers."""
-        total = ConstIntBound(0, 0)
+        total = as_bound((0, 0))
         for monomial, c in poly.terms.items():
             if not monomial:
-                total = total.add(ConstIntBound(c, c))
+                total = total.add(as_bound((c, c)))
                 continue
             part = self._bound_of(monomial[0])
             for previous, factor in itertools.pairwise(monomial):
@@ -740,7 +748,7 @@ class Analyzer:
             if ends is None or any(var in m for m in poly.terms if len(m) > 1):
                 continue
             end = ends[1] if c > 0 else ends[0]
-            if isinstance(end, IntImm):
+            if isinstance(end, (int, IntImm)):
                 continue
             terms = dict(poly.terms)
             del terms[monomial]

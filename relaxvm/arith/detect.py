@@ -230,7 +230,7 @@ def occurrences(expr: PrimExpr) -> dict[PrimExpr, int]:
     order = [n for n in post_order(expr) if isinstance(n, PrimExpr)]
     counts[expr] = 1
     for n in reversed(order):
-        for child in n._children_():
+        for child in n._children_:
             if isinstance(child, PrimExpr):
                 counts[child] = counts.get(child, 0) + counts[n]
     return counts
@@ -242,5 +242,5 @@ def detect_common_subexpr(expr: Any, threshold: int) -> dict[PrimExpr, int]:
     return {
         e: n
         for e, n in counts.items()
-        if n >= threshold and e._children_() and not isinstance(e, IntImm)
+        if n >= threshold and e._children_ and not isinstance(e, IntImm)
     }

@@ -176,7 +176,9 @@ def int_set(known: Analyzer, expr: Any, domains: Mapping[Var, IntSet] | None) ->
     `domains`: while the variables that `known` has a range for do.
     """
     expr = as_expr(expr)
-    moving: dict[Var, _Ends] = dict(known._ranges)
+    moving: dict[Var, _Ends] = {
+        v: (cast(v.dtype, low), cast(v.dtype, high)) for v, (low, high) in known._ranges.items()
+    }
     if domains is not None:
         moving = {v: ends_of(s) for v, s in domains.items()}
     ends = Ends(known, known.simplify, reads=True)
@@ -235,7 +237,7 @@ class Ends:
             return known.get(n, (n, n)) or _UNKNOWN
         if type(n) is IntImm:
             return n, n
-        below = [c for c in n._children_() if isinstance(c, PrimExpr)]
+        below = [c for c in n._children_ if isinstance(c, PrimExpr)]
         parts = [done[id(c)] for c in below]
         if n.dtype.lanes == 1 and self._is_steady(n):
             if not [c for c, p in zip(below, parts) if p[0] is not c]:

@@ -25,6 +25,7 @@ from ..ir import (
     LE,
     LT,
     Add,
+    BinaryExpr,
     Cast,
     FloorDiv,
     FloorMod,
@@ -158,7 +159,10 @@ class IterMapper(Numbers):
             return IterSumExpr((), e.value)
         if isinstance(e, Var):
             return self._variable(e)
-        parts = [self._memo[id(c)][1] for c in e._children_() if isinstance(c, PrimExpr)]
+        if isinstance(e, BinaryExpr):
+            parts = [self._memo[id(e.a)][1], self._memo[id(e.b)][1]]
+        else:
+            parts = [self._memo[id(c)][1] for c in e._children_ if isinstance(c, PrimExpr)]
         if None in parts:
             return None
         if not any(map(_ARGS, parts)):

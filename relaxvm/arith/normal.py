@@ -829,7 +829,7 @@ def _has(m: Monomial, factor: PrimExpr) -> bool:
 
 
 def _operations(e: PrimExpr) -> int:
-    return sum(bool(n._children_()) for n in walk(e))
+    return sum(bool(n._children_) for n in walk(e))
 
 
 def _residue(m: Monomial, k: int, c: int) -> int:

@@ -584,7 +584,7 @@ def _branches(self: Analyzer, condition: PrimExpr, *branches: PrimExpr) -> Any:
     """
     if self.wrap is not None or condition.dtype.lanes != 1 or self.depth >= _MAX_SCOPES:
         return None
-    if not any(b._children_() for b in branches):
+    if not any(b._children_ for b in branches):
         return None
     if sum(len(first_nodes(b, _MAX_BRANCH)) for b in branches) >= _MAX_BRANCH:
         return None

@@ -73,7 +73,7 @@ def parts_of(e: PrimExpr) -> list[PrimExpr]:
         return [e.a, e.b]
     if isinstance(e, Let):
         return [e.value, e.body]  # where a variable is bound it stays a variable
-    return [c for c in e._children_() if isinstance(c, PrimExpr)]
+    return [c for c in e._children_ if isinstance(c, PrimExpr)]
 
 
 def scalar_post_order(root: PrimExpr, done: Mapping[int, Any]) -> list[PrimExpr]:
@@ -95,7 +95,7 @@ def scalar_post_order(root: PrimExpr, done: Mapping[int, Any]) -> list[PrimExpr]
         if isinstance(n, BinaryExpr):
             stack += ((n.a, False), (n.b, False))
         else:
-            stack += [(c, False) for c in n._children_() if isinstance(c, PrimExpr)]
+            stack += [(c, False) for c in n._children_ if isinstance(c, PrimExpr)]
     return order
 
 

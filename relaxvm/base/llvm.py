@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
@@ -183,19 +183,18 @@ def constant(number: Operand, of: str) -> Value:
 
     Raises CodegenError for what the type does not hold.
     """
-    if type(number) is int:
-        return _constant(number, of)
     if isinstance(number, Value):
         if number.type != of:
             raise CodegenError(f"wanted {of}, got {number.type} {number}")
         return number
     # Not of floats: as keys of a cache, 0.0 and -0.0 are the same.
-    make = _constant.__wrapped__ if isinstance(number, float) else _constant
+    make = int_constant.__wrapped__ if isinstance(number, float) else int_constant
     return make(number, of)
 
 
 @functools.lru_cache(4096, typed=True)
-def _constant(number: int | float | None, of: str) -> Value:
+def int_constant(number: int | float | None, of: str) -> Value:
+    """`constant` of what is known to be an int, remembered."""
     element, lanes = parts_of(of)
     kind, bits = _kind(element)
     fits = False
@@ -325,7 +324,8 @@ class Function:
 
     params  the parameters so far
     block   the label of the block that is open, "" after its end
-    known   what that block has computed of constants and registers; another object in each block
+    known   what that block has computed of constants and registers, by its text or by the key of
+            whoever asked for it; another object in each block
     loaded  by memory that no other overlaps, what that block has read of it since the last store
     """
 
@@ -368,7 +368,7 @@ class Function:
         self.lines: list[str] = ["start:"]
         self.block = "start"
         self._counter = 0
-        self.known: dict[str, Value] = {}
+        self.known: dict[Hashable, Value] = {}
         self.loaded: dict[str, dict[str, Value]] = {}
         self._loops: list[_Loop] = []
         module.signatures[name] = result, ()
@@ -398,7 +398,7 @@ class Function:
         if isinstance(operand, Value) and operand.type == of:
             return operand
         try:
-            return constant(operand, of)
+            return int_constant(operand, of) if type(operand) is int else constant(operand, of)
         except CodegenError as error:
             raise CodegenError(f"{what} in {self.name}: {error}") from None
 

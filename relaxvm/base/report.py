@@ -206,30 +206,26 @@ def collected() -> Iterator[Report]:
             outer.extend(report)
 
 
-@contextlib.contextmanager
-def in_pass(name: str) -> Iterator[None]:
+class in_pass:
     """What is decided inside is decided by this pass; errors say so."""
-    token = _pass.set(name)
-    try:
-        yield
-    except Exception as error:
-        add_note(error, f"while running pass {name}")
-        raise
-    finally:
-        _pass.reset(token)
+
+    _variable, _errors, _note = _pass, Exception, "while running pass"
+
+    def __init__(self, name: Any) -> None:
+        self._name = getattr(name, "name_hint", name)
+
+    def __enter__(self) -> None:
+        self._token = self._variable.set(self._name)
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self._variable.reset(self._token)
+        if isinstance(error, self._errors):
+            add_note(error, f"{self._note} {self._name}")
 
 
-@contextlib.contextmanager
-def in_function(gv: Any) -> Iterator[None]:
+class in_function(in_pass):
     """What is decided inside is about this function of the module, a GlobalVar or a name; errors
     say so.
     """
-    name = getattr(gv, "name_hint", gv)
-    token = _function.set(name)
-    try:
-        yield
-    except RelaxvmError as error:
-        add_note(error, f"in function {name}")
-        raise
-    finally:
-        _function.reset(token)
+
+    _variable, _errors, _note = _function, RelaxvmError, "in function"

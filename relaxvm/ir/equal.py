@@ -435,7 +435,7 @@ class _Hasher:
             if not ready:
                 if type(n)._interned and not type(n)._defs_:
                     stack.append((n, True))
-                    stack.extend((c, False) for c in reversed(n._children_()))
+                    stack.extend((c, False) for c in reversed(n._children_))
                     continue
             self.digests[id(n)] = (n, self.one_digest(n))
         return self.digests[id(root)][1]

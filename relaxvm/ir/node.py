@@ -1,8 +1,8 @@
 """The machinery of IR nodes: slotted, immutable, compared by identity or interned.
 
-`@node` reads the field annotations of a class and generates its constructor and the two functions
-from which every walk and rewrite is built: `children(n)` and `map_children(n, f)`. A new node kind
-is then walked, rewritten, compared, hashed and saved at once.
+`@node` reads the field annotations of a class and generates its constructor and what every walk and
+rewrite is built from: `children(n)` and `map_children(n, f)`. A new node kind is then walked,
+rewritten, compared, hashed and saved at once.
 
 Field kinds, read from the annotation, whose words are looked up in the module of the class:
     leaf      only int, float, str, bool, bytes, None, DataType, Span: never visited
@@ -22,13 +22,15 @@ A class may define
 
 from __future__ import annotations
 
+import collections
 import importlib
 import itertools
+import operator
 import re
 import struct
 import sys
 import weakref
-from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
+from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..base import DataType, TIRError, did_you_mean
@@ -186,11 +188,9 @@ class Node:
     _defs_: ClassVar[tuple[str, ...]] = ()
     _order_: ClassVar[tuple[str, ...]] = ()
     _interned: ClassVar[bool] = False
+    _children_: ClassVar[Sequence[Node]] = ()  # of each node its own; see `_children_of`
 
     def _values_(self) -> list[Any]:
-        return []
-
-    def _children_(self) -> list[Node]:
         return []
 
     def _map_children_(self: N, f: Callable[[Any], Any]) -> N:
@@ -313,9 +313,9 @@ def make_node(type_key: str, **fields: Any) -> Node | Map:
     return cls(**fields)
 
 
-def children(n: Node) -> list[Node]:
+def children(n: Node) -> Sequence[Node]:
     """The nodes directly below `n`, in field order; a child that stands twice is listed twice."""
-    return n._children_()
+    return n._children_
 
 
 def map_children(n: N, f: Callable[[Any], Any]) -> N:
@@ -371,16 +371,19 @@ class _KeyedRef(weakref.ref):  # type: ignore[type-arg]
 
 
 _interned: dict[tuple[Any, ...], _KeyedRef] = {}
-
-
-# The table by default: when Python ends, the module's own names may be gone before its nodes.
-def _forget(ref: _KeyedRef, table: dict[tuple[Any, ...], _KeyedRef] = _interned) -> None:
-    if table.get(ref.key) is ref:
-        del table[ref.key]
+# References to nodes that are gone; they leave the table when the next node comes into it.
+_gone: collections.deque[_KeyedRef] = collections.deque()
 
 
 def _remember(key: tuple[Any, ...], value: Any) -> Any:
-    ref = _KeyedRef(value, _forget)
+    while _gone:
+        try:
+            old = _gone.popleft()
+        except IndexError:
+            break  # another thread was faster
+        if _interned.get(old.key) is old:
+            del _interned[old.key]
+    ref = _KeyedRef(value, _gone.append)
     ref.key = key
     while True:
         current = _interned.setdefault(key, ref)
@@ -448,6 +451,12 @@ def _is_flat(annotation: Any, cls: type) -> bool:
     match = re.fullmatch(r"tuple\[(\w+), \.\.\.\]", str(annotation))
     element = match and vars(sys.modules[cls.__module__]).get(match[1])
     return isinstance(element, type) and issubclass(element, Node)
+
+
+def _only_child(fields: list[str], kinds: list[str]) -> str | None:
+    """The one field that is visited, where that is a node: what is below is kept in a slot."""
+    visited = [name for name, kind in zip(fields, kinds) if kind != "leaf"]
+    return visited[0] if len(visited) == 1 and kinds[fields.index(visited[0])] == "node" else None
 
 
 def _frozen_setattr(self: Any, name: str, value: object) -> None:
@@ -523,6 +532,13 @@ def _generate(
     for name, source in (dict(zip(fields, fields)) | node_class._copied_).items():
         assign = f"set_(self, {name!r}, {source})" if frozen else f"self.{name} = {source}"
         lines.append(f"    {assign}")
+    only_child = _only_child(fields, kinds)
+    if only_child is not None:
+        there = f"({only_child},)"
+        if only_child in optional:
+            there += f" if {only_child} is not None else ()"
+        assign = "set_(self, '_children_', {})" if frozen else "self._children_ = {}"
+        lines.append(f"    {assign.format(there)}")
     if len(node_class._derived_fields) > len(node_class._copied_):
         lines.append("    self._init_derived_()")
     if interned:
@@ -533,7 +549,7 @@ def _generate(
     lines.append("def _values_(self):")
     lines.append(f"    return [{', '.join(f'self.{name}' for name in fields)}]")
 
-    lines.append("def _children_(self):")
+    lines.append("def children(self):")
     # What comes first and is always there: all that expressions have, mostly.
     sure = list(
         itertools.takewhile(
@@ -571,13 +587,15 @@ def _generate(
         lines.append(f"    return cls_({arguments})")
     exec(compile("\n".join(lines), f"<node {cls.__name__}>", "exec"), scope)
     constructor = "__new__" if interned else "__init__"
-    for name in (constructor, "_values_", "_children_", "_map_children_"):
-        function = scope[name]
-        if name == "_children_" and set(kinds) <= {"leaf"}:
-            function = list  # there are none, and no Python is entered to say so
-        else:
-            function.__qualname__ = f"{cls.__qualname__}.{name}"
-        setattr(cls, name, function)
+    for name in (constructor, "_values_", "_map_children_"):
+        scope[name].__qualname__ = f"{cls.__qualname__}.{name}"
+        setattr(cls, name, scope[name])
+    if only_child is None:
+        parts = [name for name, _ in visited]
+        plain_nodes = {kind for _, kind in visited} == {"node"} and optional.isdisjoint(parts)
+        # Walks ask each node: they enter Python only where there is something to decide.
+        getter = operator.attrgetter(*parts) if plain_nodes else scope["children"]
+        cls._children_ = property(getter) if visited else ()  # type: ignore[attr-defined]
     if frozen:
         cls.__setattr__ = _frozen_setattr  # type: ignore[method-assign, assignment]
         cls.__delattr__ = _frozen_delattr  # type: ignore[method-assign, assignment]
@@ -634,6 +652,8 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
         fields.append("span")
     for drop in ("__dict__", "__weakref__"):
         namespace.pop(drop, None)
+    if _only_child(fields, [kinds[n] for n in fields]) is not None:
+        own.append("_children_")
     namespace["__slots__"] = tuple(own)
     namespace.update(
         _fields=tuple(fields),

@@ -28,7 +28,7 @@ from ..base import UNKNOWN, DataType, LoadError, RelaxvmError, Span
 from ..base import dtype as as_dtype
 from .leaf import leaf_by_tag, leaf_codec
 from .module import GlobalVar, IRModule
-from .node import Map, Node, node_types, type_key
+from .node import Map, Node, node_types
 from .op import Op
 from .walk import post_order
 
@@ -60,8 +60,16 @@ class _Writer:
             if id(n) in self.index or isinstance(n, Op):
                 continue
             self.index[id(n)] = len(self.nodes)
-            values = [self.value(getattr(n, field)) for field in n._fields]
-            self.nodes.append([type_key(type(n)), *values])
+            written: list[Any] = [n._type_key]
+            for value in n._values_():
+                # What most of them are: `value` would find the same.
+                index = self.index.get(id(value))
+                if index is not None:
+                    written.append(["n", index])
+                else:
+                    plain = type(value) in _AS_THEY_ARE
+                    written.append(value if plain else self.value(value))
+            self.nodes.append(written)
         return self.index[id(root)]
 
     def value(self, value: Any) -> Any:

@@ -133,8 +133,9 @@ def run_pass(p: Pass, mod: IRModule) -> IRModule:
         should_run = getattr(instrument, "should_run", None)
         if should_run is not None and not should_run(mod, p.info):
             return mod
-    ctx._each("enter_pass", p)
-    ctx._each("run_before_pass", mod, p.info)
+    if ctx.instruments:
+        ctx._each("enter_pass", p)
+        ctx._each("run_before_pass", mod, p.info)
     with in_pass(p.info.name):
         result = p.run(mod, ctx)
     if not isinstance(result, IRModule):
@@ -143,7 +144,8 @@ def run_pass(p: Pass, mod: IRModule) -> IRModule:
         )
     if result is not mod and not isinstance(p, Sequential):
         result = mended(mod, result)
-    ctx._each("run_after_pass", result, p.info)
+    if ctx.instruments:
+        ctx._each("run_after_pass", result, p.info)
     return result
 
 

@@ -30,7 +30,7 @@ def walk(
     while stack:
         n = stack.pop()
         reached.append(n)
-        for child in reversed(n._children_() if into is None else tuple(into(n))):
+        for child in reversed(n._children_ if into is None else tuple(into(n))):
             if (key := id(child)) not in seen:
                 seen.add(key)
                 if not without or not isinstance(child, without):
@@ -48,7 +48,7 @@ def nodes_of(root: Node, kind: type[N]) -> set[N]:
     seen = {id(root)}
     reached = [root]
     for n in reached:  # which grows meanwhile
-        for child in n._children_():
+        for child in n._children_:
             if (key := id(child)) not in seen:
                 seen.add(key)
                 reached.append(child)
@@ -62,7 +62,7 @@ def holds(root: Node, kinds: type[Node] | tuple[type[Node], ...]) -> bool:
     for n in reached:  # which grows meanwhile
         if isinstance(n, kinds):
             return True
-        for child in n._children_():
+        for child in n._children_:
             if (key := id(child)) not in seen:
                 seen.add(key)
                 reached.append(child)
@@ -83,7 +83,7 @@ def post_order(root: Any, below: Callable[[Any], Sequence[Any]] | None = None) -
             order.append(n)
         elif id(n) not in seen:
             seen.add(id(n))
-            inner = n._children_() if below is None else below(n)
+            inner = n._children_ if below is None else below(n)
             if inner:
                 stack.append((n, True))
                 for child in reversed(inner):
@@ -149,7 +149,7 @@ def transform(
     """
     done: dict[int, tuple[Node, Node]] = {} if memo is None else memo
     # Nodes still to be entered, and those to be rebuilt with what is below them.
-    stack: list[tuple[Any, list[Node] | None]] = [(root, None)]
+    stack: list[tuple[Any, Sequence[Node] | None]] = [(root, None)]
     while stack:
         n, below = stack.pop()
         key, asked = id(n), only is None or type(n) in only
@@ -160,7 +160,7 @@ def transform(
             if replaced is not None:
                 done[key] = (n, replaced)
                 continue
-            below = n._children_()
+            below = n._children_
             if without:
                 below = [child for child in below if not isinstance(child, without)]
             if below:
@@ -172,7 +172,10 @@ def transform(
         rebuilt = n
         for child in below:
             if done[id(child)][1] is not child:
-                rebuilt = n._map_children_(lambda c: done.get(id(c), (c, c))[1])
+                new: dict[Node, Node] = dict(zip(n._children_, n._children_)) if without else {}
+                for c in below:
+                    new[c] = done[id(c)][1]
+                rebuilt = n._map_children_(new.__getitem__)
                 break
         changed = post(rebuilt) if post is not None and asked else None
         done[key] = (n, rebuilt if changed is None else changed)
@@ -196,7 +199,7 @@ class Substitution:
         if not self._by_id:
             return root
         known: Any = self._memo.get(id(root))
-        if known is None and not root._children_():
+        if known is None and not root._children_:
             return root
         result: N = transform(root, None, memo=self._memo) if known is None else known[1]
         return result

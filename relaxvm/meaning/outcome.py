@@ -116,7 +116,7 @@ def _inner(place: tuple[Any, int]) -> list[tuple[Any, int]]:
     node, times = place
     if isinstance(node, For):
         times *= max(1, getattr(node.extent, "value", 8))
-    children = [c for c in node._children_() if isinstance(c, Stmt)]
+    children = [c for c in node._children_ if isinstance(c, Stmt)]
     block = getattr(node, "block", None)
     children += [c for c in (getattr(block, "init", None), getattr(block, "body", None)) if c]
     return [(c, times) for c in children]

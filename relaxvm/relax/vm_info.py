@@ -132,7 +132,7 @@ def to_dim(expr: PrimExpr, name_of: Callable[[Var], str]) -> Dim | None:
         if isinstance(n, Var):
             programs[id(n)] = (f"${name_of(n)}",)
         elif isinstance(n, PrimExpr):
-            program = combine(n, [programs[id(c)] for c in n._children_() if id(c) in programs])
+            program = combine(n, [programs[id(c)] for c in n._children_ if id(c) in programs])
             if len(program) > MAX_LENGTH // 16:
                 return None
             programs[id(n)] = program

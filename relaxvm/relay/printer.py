@@ -180,7 +180,7 @@ class _Printer:
         for n in walk(root):
             if isinstance(n, SeqExpr):
                 bodies.append([b for block in n.blocks for b in block.bindings])
-            for child in () if isinstance(n, Function) else n._children_():
+            for child in () if isinstance(n, Function) else n._children_:
                 if isinstance(child, Expr):
                     self.uses[id(child)] = self.uses.get(id(child), 0) + 1
         for bindings in bodies:
@@ -442,7 +442,7 @@ class _Printer:
                 texts[id(n)] = self.symbol(n, fn, comment)
             else:
                 form = _SIZES.get(type(n))
-                parts = [texts.get(id(c), "?") for c in n._children_()]
+                parts = [texts.get(id(c), "?") for c in n._children_]
                 known = form is not None and "?" not in parts
                 texts[id(n)] = form.format(*parts) if known and form else "?"
         return texts[id(size)]

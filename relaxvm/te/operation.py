@@ -161,7 +161,7 @@ def _axis_names(fcompute: Any, ndim: int, name: str, varargs_names: Any) -> list
 
 
 def _no_inner_reduction(e: PrimExpr, name: str) -> None:
-    stack = [c for c in e._children_() if isinstance(c, PrimExpr)]
+    stack = [c for c in e._children_ if isinstance(c, PrimExpr)]
     seen: set[int] = set()
     while stack:
         n = stack.pop()
@@ -173,4 +173,4 @@ def _no_inner_reduction(e: PrimExpr, name: str) -> None:
                 f"compute {name}: a reduction must be the whole formula; give it a compute of its "
                 f"own"
             )
-        stack.extend(c for c in n._children_() if isinstance(c, PrimExpr))
+        stack.extend(c for c in n._children_ if isinstance(c, PrimExpr))

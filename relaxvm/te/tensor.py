@@ -131,7 +131,7 @@ class ComputeOp(Operation):
                 producers.setdefault(n.producer)
                 stack.extend(reversed(n.indices))
             else:
-                stack.extend(c for c in reversed(n._children_()) if isinstance(c, PrimExpr))
+                stack.extend(c for c in reversed(n._children_) if isinstance(c, PrimExpr))
         return tuple(producers)
 
 

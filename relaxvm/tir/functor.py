@@ -172,7 +172,7 @@ def _below(n: Any) -> Iterator[Any]:
     """The statements and expressions right below `n`."""
     names = _PARTS.get(type(n))
     if names is None:
-        yield from (c for c in n._children_() if isinstance(c, PrimExpr))
+        yield from (c for c in n._children_ if isinstance(c, PrimExpr))
         return
     for name in names.split():
         yield from _flat(getattr(n, name))

@@ -669,7 +669,7 @@ def _operands(n: Any) -> list[PrimExpr]:
         if _is_call(n, "tvm_access_ptr"):
             return list(n.args[1:4])
         return [a for a in n.args if isinstance(a, PrimExpr)]
-    return [c for c in n._children_() if isinstance(c, PrimExpr)]
+    return [c for c in n._children_ if isinstance(c, PrimExpr)]
 
 
 def _evaluated(root: PrimExpr) -> list[Any]:

@@ -29,9 +29,10 @@ from __future__ import annotations
 import enum
 import importlib
 import math
+import operator
 import weakref
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..base import UNKNOWN, DataType, Span, TIRError, bfloat16_to_float32, bits_to_values
 from ..base import dtype as as_dtype
@@ -380,10 +381,15 @@ class BufferRegion(Node):
 
 
 class Stmt(Node):
-    """Something a loop function does."""
+    """Something a loop function does.
 
-    __slots__ = ()
+    statements  those directly in it, in the order in which they run
+    """
+
+    __slots__ = ("statements",)
     span: Span
+    statements: tuple[Stmt, ...]
+    _copied_: ClassVar[dict[str, str]] = {"statements": "()"}
 
     def __str__(self) -> str:
         return self.script()
@@ -579,6 +585,7 @@ class For(Stmt):
     thread_binding: IterVar | None = None
     annotations: Map = Map.EMPTY
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,)"}
     _defs_ = ("loop_var",)
 
     if TYPE_CHECKING:
@@ -634,6 +641,7 @@ class While(Stmt):
     condition: PrimExpr
     body: Stmt
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,)"}
 
     @staticmethod
     def _normalise_(condition: Any, body: Any, span: Any) -> tuple[Any, ...]:
@@ -648,6 +656,7 @@ class IfThenElse(Stmt):
     then_case: Stmt
     else_case: Stmt | None = None
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(then_case,) if else_case is None else (then_case, else_case)"}
 
     @staticmethod
     def _normalise_(condition: Any, then_case: Any, else_case: Any, span: Any) -> tuple[Any, ...]:
@@ -662,6 +671,7 @@ class LetStmt(Stmt):
     value: PrimExpr
     body: Stmt
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,)"}
     _defs_ = ("var",)
 
     @staticmethod
@@ -678,6 +688,7 @@ class SeqStmt(Stmt):
 
     seq: tuple[Stmt, ...]
     span: Span = UNKNOWN
+    _copied_ = {"statements": "seq"}
 
     @staticmethod
     def _normalise_(seq: Any, span: Any) -> tuple[Any, ...]:
@@ -735,19 +746,8 @@ def seq(*stmts: Any) -> Stmt:
     return flat[0] if len(flat) == 1 else SeqStmt(tuple(flat))
 
 
-def statements_below(s: Stmt) -> Sequence[Stmt]:
-    """The statements directly in `s`, in the order in which they run."""
-    if type(s) is SeqStmt:
-        return s.seq
-    if type(s) is Block:
-        return [s.body] if s.init is None else [s.init, s.body]
-    if type(s) is BlockRealize:
-        return [s.block]
-    if type(s) is For:
-        return [s.body]
-    if type(s) is BufferStore:
-        return ()
-    return [c for c in s._children_() if isinstance(c, Stmt)]
+statements_below: Callable[[Stmt], Sequence[Stmt]] = operator.attrgetter("statements")
+"""The statements directly in one, in the order in which they run."""
 
 
 def statements_in(root: Stmt, closed: tuple[type[Stmt], ...] = ()) -> list[Stmt]:
@@ -759,15 +759,8 @@ def statements_in(root: Stmt, closed: tuple[type[Stmt], ...] = ()) -> list[Stmt]
     while stack:
         s = stack.pop()
         met.append(s)
-        kind = type(s)
-        if kind in closed:
-            continue
-        if kind is For:
-            stack.append(s.body)
-        elif kind is BlockRealize:
-            stack.append(s.block)
-        elif kind is not BufferStore:
-            stack += statements_below(s)[::-1]
+        if type(s) not in closed:
+            stack += s.statements[::-1]
     return met
 
 
@@ -784,6 +777,7 @@ class AssertStmt(Stmt):
     message: PrimExpr
     body: Stmt
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,)"}
 
     @staticmethod
     def _normalise_(condition: Any, message: Any, body: Any, span: Any) -> tuple[Any, ...]:
@@ -800,6 +794,7 @@ class AttrStmt(Stmt):
     value: PrimExpr
     body: Stmt
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,)"}
 
     @staticmethod
     def _normalise_(node: Any, attr_key: Any, value: Any, body: Any, span: Any) -> tuple[Any, ...]:
@@ -819,6 +814,7 @@ class Allocate(Stmt):
     body: Stmt
     annotations: Map = Map.EMPTY
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,)"}
     _defs_ = ("buffer_var",)
 
     @staticmethod
@@ -856,6 +852,7 @@ class AllocateConst(Stmt):
     body: Stmt
     annotations: Map = Map.EMPTY
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,)"}
     _defs_ = ("buffer_var",)
 
     @staticmethod
@@ -882,6 +879,7 @@ class DeclBuffer(Stmt):
     buffer: Buffer
     body: Stmt
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,)"}
     _defs_ = ("buffer",)
 
 
@@ -910,6 +908,7 @@ class Block(Stmt):
     match_buffers: tuple[MatchBufferRegion, ...] = ()
     annotations: Map = Map.EMPTY
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(body,) if init is None else (init, body)"}
     _defs_ = ("iter_vars", "alloc_buffers")
     # Definitions are met before uses when fields are compared in this order; names do not count.
     _order_ = (
@@ -958,6 +957,7 @@ class BlockRealize(Stmt):
     predicate: PrimExpr
     block: Block
     span: Span = UNKNOWN
+    _copied_ = {"statements": "(block,)"}
 
     @staticmethod
     def _normalise_(iter_values: Any, predicate: Any, block: Any, span: Any) -> tuple[Any, ...]:

@@ -144,7 +144,7 @@ def expression(text, names):
 
 def size(e):
     """How many operations an expression shows."""
-    return sum(bool(n._children_()) for n in walk(e))
+    return sum(bool(n._children_) for n in walk(e))
 
 
 def found_by(identity, dtype="int32", **options):

@@ -58,7 +58,7 @@ def _read_in(n: Node) -> Sequence[Node]:
         return (n.value, *cast, n.var.struct_info)
     if isinstance(n, Function):
         return (*(p.struct_info for p in n.params), n.body, n.ret_struct_info)
-    return n._children_()
+    return n._children_
 
 
 def free_vars(expr: Expr) -> list[Var]:
@@ -139,7 +139,7 @@ def free_symbolic_vars(func: Expr) -> list[TirVar]:
         for name in n._defs_:
             own = getattr(n, name)
             bound.update(id(v) for v in (own if isinstance(own, tuple) else (own,)))
-        return n._children_()
+        return n._children_
 
     for n in walk(func, into=below):
         if isinstance(n, FuncStructInfo):

@@ -393,7 +393,7 @@ def _steps(fn: PrimFunc) -> float:
             times = times * bound if bound is not None and bound < 1 << 40 else math.inf
             total += times
             analyzer.bind(s.loop_var, Range.from_min_extent(s.min, s.extent), allow_override=True)
-        return [(c, times) for c in s._children_() if isinstance(c, (Stmt, Block))]
+        return [(c, times) for c in s._children_ if isinstance(c, (Stmt, Block))]
 
     for _ in descend((fn.body, 1.0), inside):
         if total > _MAX_STEPS:

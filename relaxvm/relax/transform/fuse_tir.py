@@ -85,7 +85,7 @@ def _not_served(mod: IRModule, kernels: Mapping[str, GroupKernel]) -> Iterator[s
         for n in walk(fn):
             if isinstance(n, Binding):
                 bound.add(id(n.value))
-            below: Any = n._children_()
+            below: Any = n._children_
             if type(n) is Call and isinstance(n.op, GlobalVar):
                 below = n.args
                 kernel = kernels.get(n.op.name_hint)

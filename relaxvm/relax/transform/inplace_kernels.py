@@ -228,7 +228,7 @@ def _statements_in(place: _Place) -> list[_Place]:
         return [(c, loops, inner) for c in (s.block.init, s.block.body) if c is not None]
     if isinstance(s, For):
         return [(s.body, (*loops, s), bound)]
-    return [(c, loops, bound) for c in s._children_() if isinstance(c, Stmt)]
+    return [(c, loops, bound) for c in s._children_ if isinstance(c, Stmt)]
 
 
 def _stores_into(s: Stmt, out: Buffer) -> bool:
@@ -332,7 +332,7 @@ def _evaluated(n: Any) -> Sequence[Any]:
     if isinstance(n, BlockRealize):
         inner = [s for s in (n.block.init, n.block.body) if s is not None]
         return [*n.iter_values, n.predicate, *inner]
-    return n._children_() if isinstance(n, Stmt) else ()
+    return n._children_ if isinstance(n, Stmt) else ()
 
 
 def _loads_of(root: Any, source: Buffer) -> list[BufferLoad]:

@@ -228,7 +228,7 @@ def _mentioned(root: Expr) -> Iterator[Any]:
 
 
 def _below(n: Node) -> Sequence[Node]:
-    return () if isinstance(n, (Op, GlobalVar, FuncStructInfo)) else n._children_()
+    return () if isinstance(n, (Op, GlobalVar, FuncStructInfo)) else n._children_
 
 
 def _definable(info: Any) -> list[Any]:

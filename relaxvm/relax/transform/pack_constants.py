@@ -138,7 +138,7 @@ def _kernel_calls(mod: IRModule) -> dict[GlobalVar, list[Call]]:
                 calls.setdefault(n.op, []).append(n)
                 mentions: Any = n.args
             else:
-                mentions = n._children_()
+                mentions = n._children_
             for c in mentions:
                 if isinstance(c, GlobalVar):
                     otherwise.add(c)

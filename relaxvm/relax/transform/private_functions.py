@@ -65,7 +65,7 @@ def only_called(mod: IRModule, which: Callable[[Any], bool]) -> dict[str, list[S
                 if isinstance(call.op, GlobalVar) and call.op.name_hint in sites_of:
                     bound.add(id(call))
                     sites_of[call.op.name_hint].append(Site(gv.name_hint, n, call))
-            below: Any = n._children_()
+            below: Any = n._children_
             if type(n) is Call and isinstance(n.op, GlobalVar):
                 below = n.args
                 if id(n) not in bound:

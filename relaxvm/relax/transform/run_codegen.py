@@ -167,7 +167,7 @@ def _with_calls(caller: Function, callees: Mapping[str, Any]) -> Function:
                 calls.add(id(call))
                 changes[id(b.var)] = b.replace(value=_call(call, call.op, callees, b))
     for n in walk(caller):
-        for each in n.args if isinstance(n, Call) and id(n) in calls else n._children_():
+        for each in n.args if isinstance(n, Call) and id(n) in calls else n._children_:
             if isinstance(each, GlobalVar) and each.name_hint in callees:
                 place = where(getattr(n, "span", UNKNOWN))
                 raise PassError(

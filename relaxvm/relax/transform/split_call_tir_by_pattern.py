@@ -393,7 +393,7 @@ class _Pattern:
             pairs += [] if mine.init is None else [(mine.init, theirs.init)]
             pairs.append((mine.body, theirs.body))
         else:
-            own, other = mine._children_(), theirs._children_()
+            own, other = mine._children_, theirs._children_
             if len(own) != len(other) or not _same_leaves(mine, theirs):
                 return False
             pairs = list(zip(own, other))

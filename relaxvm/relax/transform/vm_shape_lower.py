@@ -264,7 +264,7 @@ class _Lowering(RememberingRewriter):
         order = post_order(expr)
         uses: dict[int, int] = {}
         for n in order:
-            for child in n._children_():
+            for child in n._children_:
                 uses[id(child)] = uses.get(id(child), 0) + 1
         programs: dict[int, tuple[Any, ...]] = {}
         for n in order:
@@ -273,7 +273,7 @@ class _Lowering(RememberingRewriter):
             if n in self.known or isinstance(n, PrimVar):
                 programs[id(n)] = (f"${self._slot(n, out)}",)
                 continue
-            operands = [programs[id(c)] for c in n._children_() if id(c) in programs]
+            operands = [programs[id(c)] for c in n._children_ if id(c) in programs]
             try:
                 program = combine(n, operands)
             except CodegenError as error:

@@ -242,7 +242,7 @@ class Guard:
             if id(each) in sizes:
                 stack.pop()
                 continue
-            parts = each._children_()
+            parts = each._children_
             missing = [part for part in parts if id(part) not in sizes]
             if missing:
                 stack.extend(missing)

@@ -426,7 +426,7 @@ def _operands(node: Any) -> tuple[Any, ...]:
         return tuple(a for a in node.args if not isinstance(a, StringImm))
     if kind is Shuffle:
         return tuple(node.vectors)
-    return tuple(node._children_())
+    return tuple(node._children_)
 
 
 def _has_effects(node: Any) -> bool:

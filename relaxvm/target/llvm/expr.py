@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...base import CodegenError, DataType, to_numpy_dtype
-from ...base.llvm import Function, Value, constant, value, vector_of
+from ...base.llvm import Function, Value, constant, int_constant, value, vector_of
 from ...ir import (
     EQ,
     GE,
@@ -52,7 +52,7 @@ from .access import Access, access_index, access_of, access_shape
 from .intrinsics import INTRINSIC_EMITTERS, OUTSIDE
 from .module import ModuleText
 from .streams import nontemporal
-from .text import scalar_type, storage_type, value_type
+from .text import is_kept_as_is, scalar_type, storage_type, value_type
 from .values import Values
 
 Steps = Generator[PrimExpr, Value, Value]
@@ -88,7 +88,7 @@ def is_cheap(root: PrimExpr, loads: bool = False) -> bool:
             fits = kind in _CHEAP
         if not fits:
             return False
-        stack.extend(e.args if kind is Call else e._children_())
+        stack.extend(e.args if kind is Call else e._children_)
     return True
 
 
@@ -121,10 +121,10 @@ class ExprEmitter(Values):
         self._stored: set[tuple[str, Value]] = set()
         self._loaded: set[tuple[str, Value]] = set()
         self.written: dict[Var, int] = {}
-        self._accesses: dict[int, Access] = {}
+        self._accesses: dict[tuple[int, ...], Access] = {}
         self._memo: dict[PrimExpr, Value] = {}
-        # Sums and products of variables and constants, which last as long as a block, and the
-        # nodes they are of: unrolled statements share them.
+        # Sums and products of variables and constants, and vectors of constants, which last as
+        # long as a block, and the nodes they are of: unrolled statements share them.
         self._sums: dict[PrimExpr, Value] = {}
         self._sums_known = text.known
 
@@ -136,7 +136,7 @@ class ExprEmitter(Values):
         if self._sums_known is not self.text.known:
             self._sums, self._sums_known = {}, self.text.known
         sums = self._sums
-        for part in (node.a, node.b):
+        for part in (node.value,) if type(node) is Broadcast else (node.a, node.b):
             if type(part) not in _NUMBERS and part not in sums:
                 return
             if part in self.written:
@@ -144,7 +144,7 @@ class ExprEmitter(Values):
         sums[node] = value
 
     def forget(self) -> None:
-        """Start a new statement: memory may have changed."""
+        """Memory may have changed."""
         self._memo = {}
 
     def evaluate(self, root: PrimExpr) -> Value:
@@ -164,8 +164,11 @@ class ExprEmitter(Values):
                 if branching is not None:
                     state = (branching, None)
                 else:
-                    state, inner = self._operands(node), []
                     sums = self._sums if self._sums_known is self.text.known else {}
+                    if node in sums:
+                        memo[node] = sums[node]
+                        continue
+                    state, inner = self._operands(node), []
                     for part in state:
                         if part not in memo:
                             leaf = _LEAVES.get(type(part))
@@ -180,7 +183,16 @@ class ExprEmitter(Values):
                         stack += reversed(inner)
                         continue
             if type(state) is list:
-                memo[node] = self._emit(node, [*map(memo.__getitem__, state)])
+                emitter = _EMITTERS.get(type(node))
+                if emitter is None:
+                    raise CodegenError(
+                        f"no code for {type(node).__name__}; lower the function first"
+                    )
+                memo[node] = emitter(self, node, *map(memo.__getitem__, state))
+                if emitter is _arithmetic and node.dtype.is_int:
+                    self._keep_sum(node, memo[node])
+                elif type(node) is Broadcast and type(node.value) in _NUMBERS:
+                    self._keep_sum(node, memo[node])
                 continue
             generator, wanted = state
             try:
@@ -202,15 +214,6 @@ class ExprEmitter(Values):
         while len(self._memo) > mark:
             self._memo.popitem()
 
-    def _emit(self, node: Any, parts: list[Value]) -> Value:
-        emitter = _EMITTERS.get(type(node))
-        if emitter is None:
-            raise CodegenError(f"no code for {type(node).__name__}; lower the function first")
-        emitted = emitter(self, node, parts)
-        if emitter is _arithmetic and node.dtype.is_int:
-            self._keep_sum(node, emitted)
-        return emitted
-
     def _operands(self, node: Any) -> list[PrimExpr]:
         """The subexpressions to evaluate before `node`."""
         kind = type(node)
@@ -227,7 +230,7 @@ class ExprEmitter(Values):
             if isinstance(node.op, Intrinsic) and node.op.name in _OF_BITS:
                 return [self._bits16_operand(a) for a in node.args]
             return list(node.args)
-        return list(node._children_())
+        return list(node._children_)
 
     def _bits16_operand(self, node: PrimExpr) -> PrimExpr:
         """What to evaluate of an expression whose bits are wanted: registers hold 16-bit floats as
@@ -368,9 +371,10 @@ class ExprEmitter(Values):
         """What an access by these indices is. What is to be evaluated for it is its `rest`, which
         copies of loops that are written out share.
         """
-        known = self._accesses.get(id(indices))
+        key = (*map(id, indices),)
+        known = self._accesses.get(key)
         if known is None:
-            known = self._accesses[id(indices)] = access_of(indices, self.written)
+            known = self._accesses[key] = access_of(indices, self.written)
         return known
 
     def _offset(self, access: Access) -> int:
@@ -378,14 +382,24 @@ class ExprEmitter(Values):
         offset = access.offset
         for var, step in access.steps:
             offset += step * self.written[var]
-        return wrap_int(offset, _INT64) if access.steps else offset
+        return offset
 
     def address(self, dtype: DataType, pointer: Value, access: Access, rest: Value) -> Value:
         """The address of an element or the first of a run, in memory of `dtype` elements."""
-        offset, first = self._offset(access), self.widened(access.rest, rest)
+        offset = self._offset(access)
+        key = pointer, dtype, id(access), rest, offset
+        place = self.text.known.get(key)
+        if place is None:
+            place = self.text.known[key] = self._address(dtype, pointer, access, rest, offset)
+        return place
+
+    def _address(
+        self, dtype: DataType, pointer: Value, access: Access, rest: Value, offset: int
+    ) -> Value:
+        first = self.widened(access.rest, rest)
         element = storage_type(dtype.element, self.module.native_half)
         if first == "0":
-            first, offset = constant(offset, "i64"), 0
+            first, offset = int_constant(wrap_int(offset, _INT64), "i64"), 0
         if first.startswith("%"):
             self.moving.add((self.text.name, pointer))
         if not offset:
@@ -395,7 +409,8 @@ class ExprEmitter(Values):
 
     def whole_index(self, pointer: Value, access: Access, rest: Value) -> Value:
         """The index itself in memory, wide."""
-        offset, first = self._offset(access), self.widened(access.rest, rest)
+        offset = wrap_int(self._offset(access), _INT64)
+        first = self.widened(access.rest, rest)
         self.moving.add((self.text.name, pointer))
         return self.text.op("add", first, offset) if offset else first
 
@@ -416,7 +431,8 @@ class ExprEmitter(Values):
 
     def load(self, node: BufferLoad, rest: Value) -> Value:
         """A load; `rest` is what was evaluated of its access."""
-        return self.from_storage(node.dtype, self.load_stored(node, rest))
+        stored = self.load_stored(node, rest)
+        return stored if is_kept_as_is(node.dtype) else self.from_storage(node.dtype, stored)
 
     def load_stored(self, node: BufferLoad, rest: Value) -> Value:
         """What memory holds, not yet as a register holds it."""
@@ -499,11 +515,10 @@ class ExprEmitter(Values):
     def store(self, stmt: BufferStore, access: Access, rest: Value, stored: Value) -> None:
         """A store of a register; `rest` is what was evaluated of its access."""
         dtype, handle, value_dtype = stmt.buffer.dtype, stmt.buffer.data, stmt.value.dtype
-        pointer = self.pointer(handle)
-        kept = self.to_storage(value_dtype, stored)
+        is_run = access.shape == "run"
+        pointer = self.run_of(handle, value_dtype.lanes) if is_run else self.pointer(handle)
+        kept = stored if is_kept_as_is(value_dtype) else self.to_storage(value_dtype, stored)
         align, memory = dtype.element.itemsize, pointer if handle in self.apart else ""
-        if access.shape == "run":
-            self.run_of(handle, value_dtype.lanes)
         if access.shape in ("scalar", "run"):
             place = self.address(dtype, pointer, access, rest)
             hint, here = "", (self.text.name, place)
@@ -537,7 +552,7 @@ def _run_or_constant(yes: Any, no: Any) -> BufferLoad | None:
 # -- the tables ------------------------------------------------------------------------------------
 
 _BRANCHING = {Let, And, Or, Select, Call}
-_NUMBERS = (Var, SizeVar, IntImm)
+_NUMBERS = (Var, SizeVar, IntImm, FloatImm)
 _BINARY = {Add, Sub, Mul, Div, Mod, Min, Max, EQ, NE, LT, LE, GT, GE}
 _CHEAP = _BINARY | {And, Or, Not, Select, Cast, Broadcast, Ramp, IntImm, FloatImm, Var, SizeVar}
 _RELATION = {EQ: "eq", NE: "ne", LT: "lt", LE: "le", GT: "gt", GE: "ge", Min: "lt", Max: "gt"}
@@ -551,43 +566,43 @@ def _variable(g: ExprEmitter, node: Var) -> Value:
     return register
 
 
-def _arithmetic(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
+def _arithmetic(g: ExprEmitter, node: Any, a: Value, b: Value) -> Value:
     dtype, (for_int, for_float, for_bool) = node.dtype, _ARITHMETIC[type(node)]
     if dtype.is_float:
-        return g.rounded(dtype, g.text.op(for_float, *parts))
-    return g.text.op(for_bool if dtype.is_bool else for_int, *parts)
+        return g.rounded(dtype, g.text.op(for_float, a, b))
+    return g.text.op(for_bool if dtype.is_bool else for_int, a, b)
 
 
-def _division(g: ExprEmitter, node: Any, parts: list[Value]) -> Value:
+def _division(g: ExprEmitter, node: Any, a: Value, b: Value) -> Value:
     if node.dtype.is_float:
         opcode = "fdiv" if type(node) is Div else "frem"
-        return g.rounded(node.dtype, g.text.op(opcode, *parts))
-    return g.divide(node.dtype, parts[0], parts[1], type(node) is Mod)
+        return g.rounded(node.dtype, g.text.op(opcode, a, b))
+    return g.divide(node.dtype, a, b, type(node) is Mod)
 
 
-def _cast(g: ExprEmitter, node: Cast, parts: list[Value]) -> Value:
+def _cast(g: ExprEmitter, node: Cast, *parts: Value) -> Value:
     source = node.value
     if not parts:
         assert isinstance(source, Var)
         if node.dtype is _INT64 and source in g.wide:
             return g.wide[source]
-        parts = [_variable(g, source)]
+        parts = (_variable(g, source),)
     return g.cast(source.dtype, node.dtype, parts[0])
 
 
-def _ramp(g: ExprEmitter, node: Ramp, parts: list[Value]) -> Value:
+def _ramp(g: ExprEmitter, node: Ramp, base: Value, stride: Value) -> Value:
     element, lanes = scalar_type(node.base.dtype), node.lanes
     of = vector_of(element, lanes)
     steps = value("<" + ", ".join(f"{element} {i}" for i in range(lanes)) + ">", of)
     if node.base.dtype.bits == 8 and lanes > 128:
         raise CodegenError(f"a ramp of {lanes} lanes in {node.base.dtype}")
     scaled = steps
-    if parts[1] != "1":
-        scaled = g.text.op("mul", g.text.splat(parts[1], lanes), steps)
-    return g.text.op("add", g.text.splat(parts[0], lanes), scaled)
+    if stride != "1":
+        scaled = g.text.op("mul", g.text.splat(stride, lanes), steps)
+    return g.text.op("add", g.text.splat(base, lanes), scaled)
 
 
-def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[Value]) -> Value:
+def _shuffle(g: ExprEmitter, node: Shuffle, *parts: Value) -> Value:
     widths = {v.dtype.lanes for v in node.vectors}
     count = len(node.vectors)
     # All of them: the node takes no others.
@@ -607,9 +622,9 @@ def _shuffle(g: ExprEmitter, node: Shuffle, parts: list[Value]) -> Value:
     return g.text.joined(picked)
 
 
-def _call(g: ExprEmitter, node: Call, parts: list[Value]) -> Value:
+def _call(g: ExprEmitter, node: Call, *parts: Value) -> Value:
     if isinstance(node.op, GlobalVar):
-        return g.module.call_function(g, node, parts)
+        return g.module.call_function(g, node, [*parts])
     if not isinstance(node.op, Intrinsic):
         raise CodegenError(
             f"{getattr(node.op, 'name', node.op)} cannot be called from a loop function"
@@ -629,36 +644,37 @@ def _call(g: ExprEmitter, node: Call, parts: list[Value]) -> Value:
         raise CodegenError(
             f"{node.op.name} has no code; LowerIntrin has not run, or it cannot stand here"
         )
-    return emitter(g, node, parts)
+    return emitter(g, node, [*parts])
 
 
 _LEAVES: dict[type, Callable[[ExprEmitter, Any], Value]] = {
     Var: _variable,
     SizeVar: _variable,
-    IntImm: lambda g, node: constant(node.value, value_type(node.dtype)),
+    IntImm: lambda g, node: int_constant(node.value, value_type(node.dtype)),
     FloatImm: lambda g, node: constant(node.value, value_type(node.dtype)),
     StringImm: lambda g, node: constant(None, "ptr"),
 }
 
-_EMITTERS: dict[type, Callable[[ExprEmitter, Any, list[Value]], Value]] = {
+# Of a node, from the values of its operands (see `_operands`).
+_EMITTERS: dict[type, Callable[..., Value]] = {
     **dict.fromkeys((Add, Sub, Mul), _arithmetic),
     **dict.fromkeys((Div, Mod), _division),
     **dict.fromkeys(
-        (Min, Max), lambda g, node, parts: g.min_max(_RELATION[type(node)], node.dtype, *parts)
+        (Min, Max), lambda g, node, a, b: g.min_max(_RELATION[type(node)], node.dtype, a, b)
     ),
     **dict.fromkeys(
         (EQ, NE, LT, LE, GT, GE),
-        lambda g, node, parts: g.compare(_RELATION[type(node)], node.a.dtype, *parts),
+        lambda g, node, a, b: g.compare(_RELATION[type(node)], node.a.dtype, a, b),
     ),
-    And: lambda g, node, parts: g.text.op("and", *parts),
-    Or: lambda g, node, parts: g.text.op("or", *parts),
-    Not: lambda g, node, parts: g.text.not_(*parts),
-    Select: lambda g, node, parts: g.text.select(*parts),
+    And: lambda g, node, a, b: g.text.op("and", a, b),
+    Or: lambda g, node, a, b: g.text.op("or", a, b),
+    Not: lambda g, node, a: g.text.not_(a),
+    Select: lambda g, node, *parts: g.text.select(*parts),
     Cast: _cast,
     Ramp: _ramp,
-    Broadcast: lambda g, node, parts: g.text.splat(parts[0], node.lanes),
+    Broadcast: lambda g, node, one: g.text.splat(one, node.lanes),
     Shuffle: _shuffle,
-    BufferLoad: lambda g, node, parts: g.load(node, *parts),
+    BufferLoad: ExprEmitter.load,
     Call: _call,
 }
 

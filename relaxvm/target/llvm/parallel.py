@@ -171,7 +171,7 @@ def _leaf_work(s: Stmt) -> int:
             # Index arithmetic is the same in every iteration, or nearly.
             continue
         total += _vectors(e) * (_CALL_WORK if isinstance(e, Call) else 1)
-        stack.extend(c for c in e._children_() if isinstance(c, PrimExpr))
+        stack.extend(c for c in e._children_ if isinstance(c, PrimExpr))
     return max(1, total)
 
 

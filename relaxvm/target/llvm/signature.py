@@ -156,7 +156,7 @@ def dim_of(root: PrimExpr, names: dict[Var, str]) -> Dim:
             if operator is None:
                 raise CodegenError(f"a dimension cannot be computed by {type(e).__name__}: {e!r}")
             stack.append(operator)
-            stack.extend(reversed(e.args if isinstance(e, Call) else e._children_()))
+            stack.extend(reversed(e.args if isinstance(e, Call) else e._children_))
         if len(out) + len(stack) > MAX_LENGTH:
             raise CodegenError("a dimension is too long an expression")
     return tuple(out)

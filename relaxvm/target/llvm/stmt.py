@@ -21,7 +21,7 @@ from ...base import (
     to_numpy_dtype,
     values_to_bits,
 )
-from ...base.llvm import Function, Operand, Value, constant, value
+from ...base.llvm import Function, Operand, Value, constant, int_constant, value
 from ...ir import (
     Add,
     Broadcast,
@@ -61,6 +61,7 @@ from ...tir import (
     While,
 )
 from ...tir.transform import SCALAR_WORK, WRITTEN_OUT
+from .access import Access
 from .expr import IF_THEN_ELSE, ExprEmitter
 from .machine import SUMS_IN_MEMORY
 from .module import NO_UNROLLING, NO_VECTORS, ModuleText
@@ -72,6 +73,8 @@ from .text import constant_size, value_type
 Steps = Iterator[Stmt]
 Memory = tuple[tuple[PrimExpr, ...], DataType]
 """What is known of the memory behind a handle: its shape and dtype."""
+_Store = tuple[Access, tuple[BufferLoad, PrimExpr] | None, bool]
+"""What is known of a store: where it goes, its `_reduction_step`, and `_may_be_zero`."""
 
 STACK_BYTES = 16384
 # Beside these, for a buffer that is to be registers: all that 32 of 64 bytes hold, twice.
@@ -118,6 +121,17 @@ def _may_be_zero(value: PrimExpr) -> bool:
     return False
 
 
+def _reduction_step(stmt: BufferStore) -> tuple[BufferLoad, PrimExpr] | None:
+    """``X[i]`` and e of ``X[i] = X[i] + e`` or ``X[i] * e`` of floats. None for other stores."""
+    value = stmt.value
+    if not isinstance(value, (Add, Mul)) or value.dtype.element not in ("float32", "float64"):
+        return None
+    own = BufferLoad(stmt.buffer, stmt.indices)
+    if value.a is own:
+        return own, value.b
+    return (own, value.a) if value.b is own else None
+
+
 class KernelEmitter(ExprEmitter):
     """Emits the body of one loop function.
 
@@ -143,7 +157,7 @@ class KernelEmitter(ExprEmitter):
         self.uses_threads = False
         self.unfenced: list[Function] = []
         self._scalar_loops: set[Var] = set()
-        self._looked_at: set[int] = set()
+        self._stores: dict[BufferStore, _Store] = {}
         self._long_loops = 0  # how many were emitted
         self._slots: list[Value] = []
         self._on_stack: list[tuple[str, Value]] = []
@@ -215,7 +229,7 @@ class KernelEmitter(ExprEmitter):
                 stack.pop()
                 continue
             self._statement = stmt
-            self.forget()
+            self._memo = {}
             handler = _HANDLERS.get(type(stmt))
             if handler is None:
                 raise CodegenError(f"no code for {type(stmt).__name__}; lower the function first")
@@ -241,40 +255,34 @@ class KernelEmitter(ExprEmitter):
     # -- statements --------------------------------------------------------------------------------
 
     def store_element(self, stmt: BufferStore) -> None:
-        if stmt.buffer.data in self._read_only:
-            raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
-        access = self.access(stmt.indices)
-        if stmt.value.dtype.bits == 64 and id(stmt) not in self._looked_at:
-            self._looked_at.add(id(stmt))
-            for var in nodes_of(access.first, Var):
-                if stride(access.first, var) in (_NO_INTERLEAVING, -_NO_INTERLEAVING):
-                    self._scalar_loops.add(var)
+        access, step, may_be_zero = self._stores.get(stmt) or self._looked_at(stmt)
         rest = self.evaluate(access.rest)
-        value = self._reduction_step(stmt) if self._reassociates else None
-        if value is None:
-            value = self.evaluate(stmt.value)
-        if _may_be_zero(stmt.value):
+        value = self.evaluate(stmt.value) if step is None else self._combined(stmt.value, *step)
+        if may_be_zero:
             place, lanes = (self.text.name, self.pointer(stmt.buffer.data)), stmt.value.dtype.lanes
             at_once = lanes if access.shape == "run" else 1
             self.zeroed[place] = min(at_once, self.zeroed.get(place, at_once))
         self.store(stmt, access, rest, value)
 
-    def _reduction_step(self, stmt: BufferStore) -> Value | None:
-        """The value of ``X[i] = X[i] + e`` or ``X[i] * e``, whose order does not matter: LLVM may
-        keep several partial results. None for other stores.
+    def _looked_at(self, stmt: BufferStore) -> _Store:
+        """What is known of a store, once for all copies of it."""
+        if stmt.buffer.data in self._read_only:
+            raise CodegenError(f"store to {stmt.buffer.name}, which is constant")
+        access = self.access(stmt.indices)
+        if stmt.value.dtype.bits == 64:
+            for var in nodes_of(access.first, Var):
+                if stride(access.first, var) in (_NO_INTERLEAVING, -_NO_INTERLEAVING):
+                    self._scalar_loops.add(var)
+        step = _reduction_step(stmt) if self._reassociates else None
+        known = self._stores[stmt] = access, step, _may_be_zero(stmt.value)
+        return known
+
+    def _combined(self, value: PrimExpr, old: BufferLoad, step: PrimExpr) -> Value:
+        """The value of a reduction step, whose order does not matter: LLVM may keep several
+        partial results.
         """
-        value, dtype = stmt.value, stmt.value.dtype
-        if not isinstance(value, (Add, Mul)) or dtype.element not in ("float32", "float64"):
-            return None
-        old, step = value.a, value.b
-        own = BufferLoad(stmt.buffer, stmt.indices)
-        if old is not own:
-            old, step = step, old
-        if old is not own:
-            return None
-        value_type(dtype)
         # Vectors are partial results already: their order is the schedule's.
-        flags = "contract" if dtype.lanes > 1 else "reassoc contract"
+        flags = "contract" if value.dtype.lanes > 1 else "reassoc contract"
         if isinstance(value, Add) and isinstance(step, Mul):
             factors = (self.evaluate(step.a), self.evaluate(step.b))
             parts = self.evaluate(old), self.text.op("fmul contract", *factors)
@@ -335,13 +343,13 @@ class KernelEmitter(ExprEmitter):
         return self.evaluate(condition)
 
     def loop(self, stmt: For) -> Steps:
-        text = self.text
-        dtype = stmt.loop_var.dtype
-        if dtype.lanes != 1:
-            raise CodegenError(f"a loop variable of {dtype}")
-        if stmt.kind == ForKind.UNROLLED and WRITTEN_OUT in stmt.annotations:
-            yield from self._copies(stmt)
-            return
+        if stmt.loop_var.dtype.lanes != 1:
+            raise CodegenError(f"a loop variable of {stmt.loop_var.dtype}")
+        is_written_out = stmt.kind == ForKind.UNROLLED and WRITTEN_OUT in stmt.annotations
+        return self._copies(stmt) if is_written_out else self._repeated(stmt)
+
+    def _repeated(self, stmt: For) -> Steps:
+        text, dtype = self.text, stmt.loop_var.dtype
         if is_streamed(self, stmt):
             yield from past_caches(self, stmt)
             return
@@ -386,7 +394,7 @@ class KernelEmitter(ExprEmitter):
             raise CodegenError(f"{WRITTEN_OUT}: wanted a loop of constant range, got {stmt!r}")
         for i in range(stmt.min.value, stmt.min.value + stmt.extent.value):
             self.written[var] = i
-            self.env[var], self.wide[var] = constant(i, of), constant(i, "i64")
+            self.env[var], self.wide[var] = int_constant(i, of), int_constant(i, "i64")
             yield stmt.body
         for known in (self.written, self.env, self.wide):
             known.pop(var, None)

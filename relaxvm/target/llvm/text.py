@@ -45,6 +45,12 @@ def storage_type(dtype: DataType, native_half: bool) -> str:
     return scalar_type(dtype)
 
 
+@functools.cache
+def is_kept_as_is(dtype: DataType) -> bool:
+    """Whether memory holds what a register does."""
+    return storage_type(dtype, True) == scalar_type(dtype)
+
+
 def constant_size(extents: tuple[PrimExpr, ...], itemsize: int) -> int | None:
     """The bytes of so many elements; None where only the run knows."""
     size = itemsize

@@ -79,7 +79,7 @@ def detect_buffer_access_lca(func: PrimFunc) -> dict[Buffer, Stmt | None]:
                 and allocated[s.buffer].depth > scope.carry.depth
             )
             meet(s.buffer, scope if scope.carry is None or local else scope.carry)
-        for child in reversed(s._children_()):
+        for child in reversed(s._children_):
             if isinstance(child, Stmt):
                 stack.append((child, inner))
             elif not isinstance(child, Buffer) and hasattr(child, "dtype"):

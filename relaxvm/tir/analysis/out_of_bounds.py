@@ -98,7 +98,7 @@ class _Finder(ScopeWalker):
                 self.guards[id(inner)] = guarded
             return
         guarded = guarded or isinstance(s, IfThenElse) or type(s).__name__ == "While"
-        for child in s._children_():
+        for child in s._children_:
             self.guards[id(child)] = guarded
 
     def _guarded(self, s: Any) -> bool:

@@ -71,7 +71,7 @@ def operands(n: Any) -> list[Any]:
         return list(n.indices)
     if type(n) is Let:
         return [n.value, n.body]
-    return [c for c in n._children_() if isinstance(c, PrimExpr)]
+    return [c for c in n._children_ if isinstance(c, PrimExpr)]
 
 
 def post_order_expr(root: Any) -> list[Any]:
@@ -131,7 +131,7 @@ class ScopeWalker:
             elif type(n) is BufferLoad:
                 self.use_buffer(n.buffer, place)
             elif not isinstance(n, BinaryExpr):
-                for child in n._children_():
+                for child in n._children_:
                     if isinstance(child, Buffer):
                         self.use_buffer(child, place)
             self.on_expr(n, place, n is expr)

@@ -114,6 +114,6 @@ def _repeated(stmt: BufferStore | Evaluate) -> PrimExpr | None:
             if counts[n] > 1:
                 continue
             sizes[n] = sum(1 for _ in post_order(n))
-        stack += [c for c in n._children_() if isinstance(c, PrimExpr)]
+        stack += [c for c in n._children_ if isinstance(c, PrimExpr)]
     again = [n for n, count in counts.items() if count > 1]
     return max(again, key=lambda n: sizes[n], default=None)

@@ -133,7 +133,7 @@ class _Accesses:
                         self.of[b] = []
                 continue
             other = (Stmt, IntImm, Buffer) if isinstance(s, BufferStore) else (Stmt, IntImm)
-            for child in s._children_():
+            for child in s._children_:
                 if not isinstance(child, other):
                     self._record(child, scope)
             if isinstance(s, BufferStore):

@@ -16,6 +16,7 @@ know their data.
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 from ...base import DataType
@@ -36,7 +37,7 @@ from ...ir.transform import prim_func_pass, register_config
 from ...ir.walk import transform
 from ..stmt import Buffer, BufferLoad, BufferStore, IfThenElse, LetStmt, PrimFunc, Stmt, While
 from .bound_check import checked_index
-from .rewriter import ScopedRewriter, Steps, reads_memory, stable
+from .rewriter import ScopedRewriter, Steps, reads_memory, replace_tuple, stable
 
 _INT64 = DataType("int64")
 _MAX_NESTING = 64
@@ -72,10 +73,14 @@ class _Guard(ScopedRewriter):
         self._memo = {}
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
         narrowed = stmt.replace(min=first, extent=extent)
-        # Where the body runs, the extent is not 0: x % n is below n there.
-        with self._given(extent >= 1):
+        if isinstance(extent, IntImm) and extent.value >= 1:
             self.enter(narrowed)
             body = yield stmt.body
+        else:
+            # Where the body runs, the extent is not 0: x % n is below n there.
+            with self._given(extent >= 1):
+                self.enter(narrowed)
+                body = yield stmt.body
         self._memo = {}
         return narrowed.replace(body=body)
 
@@ -119,9 +124,8 @@ class _Guard(ScopedRewriter):
 
     def on_store(self, stmt: BufferStore) -> Stmt:
         value = self.expr(stmt.value)
-        indices = self._checked(stmt.buffer, tuple(self.expr(i) for i in stmt.indices))
-        same = value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices))
-        return stmt if same else stmt.replace(value=value, indices=indices)
+        indices = self._checked(stmt.buffer, replace_tuple(stmt.indices, self.expr))
+        return stmt.replace(value=value, indices=indices)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         return transform(e, self._access, self._enter, self._memo, _ASKED)
@@ -152,15 +156,14 @@ class _Guard(ScopedRewriter):
     def _access(self, n: Any) -> Any:
         if type(n) is not BufferLoad:
             return None
-        indices = self._checked(n.buffer, n.indices)
-        same = all(a is b for a, b in zip(indices, n.indices))
-        return n if same else n.replace(indices=indices)
+        return n.replace(indices=self._checked(n.buffer, n.indices))
 
     def _checked(self, buffer: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         if len(indices) != len(buffer.shape):
             return indices
         pairs = zip(indices, buffer.shape)
-        return tuple([checked_index(i, e, buffer.name, self._proven) for i, e in pairs])
+        checked = [checked_index(i, e, buffer.name, self._proven) for i, e in pairs]
+        return indices if all(map(operator.is_, checked, indices)) else tuple(checked)
 
     def _proven(self, index: PrimExpr, extent: PrimExpr) -> bool:
         low, high = self.analyzer.const_int_bound(index)

@@ -239,7 +239,7 @@ class _Decided(StmtRewriter):
 def _folded(n: Any) -> PrimExpr | None:
     """A choice or a condition with a constant in it, without."""
     if isinstance(n, Select) or (isinstance(n, Call) and n.op is _IF):
-        condition, yes, no = n._children_() if isinstance(n, Select) else n.args
+        condition, yes, no = n._children_ if isinstance(n, Select) else n.args
         if isinstance(condition, IntImm):
             return as_expr(yes if condition.value else no)
     elif isinstance(n, Not) and isinstance(n.a, IntImm):

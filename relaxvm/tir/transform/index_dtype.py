@@ -208,7 +208,7 @@ class _IndexDtype(ScopedRewriter):
         if isinstance(n, BufferLoad):
             load = BufferLoad(self.buffer(n.buffer), tuple(map(self.index, n.indices)))
             return _Sides(load, self._as_index(load), data=True, loop=True)
-        parts = [self._sides[id(c)][1] for c in n._children_() if id(c) in self._sides]
+        parts = [self._sides[id(c)][1] for c in n._children_ if id(c) in self._sides]
         data = any(p.data for p in parts) or (isinstance(n, Call) and n.op is not _IF)
         loop, kept = any(p.loop for p in parts), any(p.kept for p in parts)
         if isinstance(n, CompareExpr) and loop and not data:

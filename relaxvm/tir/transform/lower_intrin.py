@@ -88,7 +88,7 @@ class _Lower(ScopedRewriter):
         for n in reached:  # which grows meanwhile
             if type(n) in _HANDLERS:
                 return False
-            for child in n._children_():
+            for child in n._children_:
                 key = id(child)
                 if key not in plain and key not in seen and type(child) is not Buffer:
                     seen.add(key)

@@ -283,6 +283,9 @@ class ScopedRewriter(StmtRewriter):
         bound, most = self.analyzer.const_int_bound, ConstIntBound.of_dtype(var.dtype).max_value
         if type(first) is type(extent) is IntImm:
             top = first.value + extent.value - 1
+            if first.value <= top <= most:
+                self.analyzer.let_range(var, first.value, top)
+                return
         else:
             top = bound(first).max_value + bound(extent).max_value - 1
             if reads_memory(first) or reads_memory(extent):
@@ -296,10 +299,10 @@ class ScopedRewriter(StmtRewriter):
 
     def on_for(self, stmt: For) -> Steps:
         first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        loop = stmt.replace(min=first, extent=extent)
-        self.enter(loop)
+        same = first is stmt.min and extent is stmt.extent
+        self.enter(stmt if same else stmt.replace(min=first, extent=extent))
         body = yield stmt.body
-        return loop.replace(body=body)
+        return stmt.replace(min=first, extent=extent, body=body)
 
 
 def reads_memory(e: Any) -> bool:

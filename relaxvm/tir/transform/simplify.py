@@ -120,6 +120,9 @@ class _Simplify(KnowingRewriter):
             return body
         loop = stmt.replace(min=first, extent=extent)
         self.enter(loop)
+        if not self.known.on:
+            body = yield stmt.body
+            return loop.replace(body=body)
         with self.known.loop(loop):
             body = yield stmt.body
         return loop.replace(body=body)

@@ -214,7 +214,7 @@ def _differs_in_places(var: Var, body: Stmt) -> bool:
 
 
 def _beside_places(e: Any) -> Any:
-    return () if type(e) is BufferLoad else e._children_()
+    return () if type(e) is BufferLoad else e._children_
 
 
 def _moves(var: Var, indices: tuple[PrimExpr, ...]) -> bool:
@@ -241,7 +241,7 @@ def iterations(stmt: For, extent: int) -> list[Stmt]:
             if isinstance(n, Buffer):
                 changing.append(n)
             continue
-        for c in n._children_():
+        for c in n._children_:
             if id(c) in moved:
                 moved.add(id(n))
                 changing.append(n)

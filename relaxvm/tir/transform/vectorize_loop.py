@@ -392,7 +392,7 @@ class _Lanes(StmtRewriter):
         def below(n: PrimExpr) -> list[PrimExpr]:
             if id(n) in done or isinstance(n, Let):
                 return []
-            return [c for c in n._children_() if isinstance(c, PrimExpr)]
+            return [c for c in n._children_ if isinstance(c, PrimExpr)]
 
         for n in post_order(e, below):
             if id(n) in done:
@@ -404,8 +404,12 @@ class _Lanes(StmtRewriter):
         return done[id(e)][1]
 
     def _rebuild(self, n: Any) -> PrimExpr:
-        children = [c for c in n._children_() if isinstance(c, PrimExpr)]
-        new = [self._memo[id(c)][1] for c in children]
+        children: list[PrimExpr] = []
+        new: list[PrimExpr] = []
+        for c in n._children_:
+            if isinstance(c, PrimExpr):
+                children.append(c)
+                new.append(self._memo[id(c)][1])
         if all(map(operator.is_, children, new)):
             return n
         if any(c.dtype.lanes > 1 for c in children):

@@ -222,7 +222,7 @@ class _Reader:
             if id(n) in seen:
                 continue
             seen.add(id(n))
-            stack += (n.indices if isinstance(n, BufferLoad) else n._children_())[::-1]
+            stack += (n.indices if isinstance(n, BufferLoad) else n._children_)[::-1]
             if isinstance(n, BufferLoad):
                 self.reads.setdefault(Access(n.buffer, _point(n.indices)))
                 if any(i.dtype.lanes != 1 for i in n.indices):
@@ -457,7 +457,7 @@ def _pointers(block: Block) -> set[Var]:
         elif isinstance(n, (Allocate, LetStmt)):
             own.add(n.buffer_var if isinstance(n, Allocate) else n.var)
         if not isinstance(n, (Block, Buffer, BufferLoad, BufferStore, BufferRegion)):
-            handles = (c for c in n._children_() if isinstance(c, Var))
+            handles = (c for c in n._children_ if isinstance(c, Var))
             used.update(v for v in handles if v.dtype.is_handle)
     return used - own
 

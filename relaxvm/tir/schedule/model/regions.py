@@ -203,7 +203,7 @@ def _check_outside(s: Stmt, buffer: Buffer, what: str) -> None:
             if load.buffer.data is buffer.data:
                 refuse(f"{what}: {buffer.name} says how long loop {s.loop_var.name} runs", s)
     else:
-        loads = [n for c in s._children_() if isinstance(c, PrimExpr) for n in loads_of(c)]
+        loads = [n for c in s._children_ if isinstance(c, PrimExpr) for n in loads_of(c)]
         for n in (s, *loads):
             if isinstance(n, (BufferLoad, BufferStore)) and n.buffer.data is buffer.data:
                 refuse(f"{what}: {buffer.name} is used outside of blocks")
@@ -235,5 +235,5 @@ def _walk_for_pointers(root: Stmt, buffer: Buffer, what: str, pointers: bool) ->
             refuse(f"{what}: {buffer.name} is also used under the name {n.name}")
         if isinstance(n, (BufferLoad, BufferStore, BufferRegion, Buffer, Block)):
             continue
-        if not pointers and any(c is buffer.data for c in n._children_()):
+        if not pointers and any(c is buffer.data for c in n._children_):
             refuse(f"{what}: the address of {buffer.name} is taken")

@@ -102,10 +102,7 @@ def _variables(value: Any) -> list[Any]:
         return [v for each in value.values() for v in _variables(each)]
     if isinstance(value, (BlockRV, LoopRV)):
         return [value]
-    children = getattr(value, "_children_", None)
-    if children is None:
-        return []
-    inner = [v for c in children() for v in _variables(c)]
+    inner = [v for c in getattr(value, "_children_", ()) for v in _variables(c)]
     return [value] if type(value).__name__ in ("Var", "SizeVar") else inner
 
 

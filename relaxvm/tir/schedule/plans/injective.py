@@ -107,7 +107,7 @@ def cost_of(e: PrimExpr) -> int:
             total += 4
         elif isinstance(n, PrimExpr) and not isinstance(n, (BufferLoad, Cast, Var)):
             # Arithmetic of indices is not told from other: it is cheap, and there is little.
-            total += 1 if n._children_() else 0
+            total += 1 if n._children_ else 0
     return total
 
 

@@ -132,7 +132,7 @@ class Match:
                 b = self.variables[b]
             if a is b:
                 continue
-            below_a, below_b = a._children_(), b._children_()
+            below_a, below_b = a._children_, b._children_
             leaf = not below_a and not below_b
             if type(a) is not type(b) or len(below_a) != len(below_b) or leaf:
                 self._differ(a, b)
