@@ -11,8 +11,9 @@ know.
 The data of a tensor begins at a multiple of 64 bytes of the file, so that it can be mapped. The
 signature, if there is one, is the last entry. It vouches for the machine code, which depends on all
 but the contents of tensors, so it signs the SHA-256 of the bytes before it without those: a file
-whose weights are mapped is not read to the end before it runs. (Signatures of every byte, which
-were written before, are accepted.)
+whose weights are mapped is not read to the end before it runs. What is signed was verified, so that
+who signed it need not do so again. (Signatures of every byte, and of programs that were not
+verified, which were written before, are accepted.)
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from typing import Any, TypeVar
 import msgpack
 import numpy as np
 
-from ..base import LoadError, RelaxvmError, VerifyError, VMTypeError, VMValueError
+from .. import __version__
+from ..base import LoadError, NamedTuple, RelaxvmError, VerifyError, VMTypeError, VMValueError
 from . import trust as trust_module
+from .builtin import rows_replaced
 from .constants import (
     ALIGNMENT,
     constant_from_plain,
@@ -54,6 +57,8 @@ _BEFORE_SIGNATURE = (
 )
 # So that no file of other bytes has the digest of a file without its tensors.
 _SIGNED = b"relaxvm.executable without the contents of tensors\0"
+# The same, and the verifier of this relaxvm accepted it, with no builtins but the house's.
+_VERIFIED = _SIGNED + f"verified by {__version__}\0".encode()
 _MAX_BIN = (1 << 32) - 1
 _P = TypeVar("_P", bound=Program)
 
@@ -70,9 +75,19 @@ def pieces(program: Program, sign: bool = True) -> Iterator[Any]:
     """The file as a row of buffers, so that large constants are written without a copy.
 
     Native code that nobody vouched for does not become ours by being saved again: it stays
-    unsigned.
+    unsigned. What is signed is verified first, as it is now. Raises VerifyError.
     """
     signer = _Signer(sign and program.trusted)
+    if signer.active:
+        verify_program(
+            Program(
+                program.functions,
+                program.constants,
+                program.code,
+                program.kernels,
+                debug=program.debug,
+            )
+        )
     packer = msgpack.Packer(use_bin_type=True, strict_types=True)
     position = 0
 
@@ -118,7 +133,7 @@ class _Signer:
 
     def __init__(self, wanted: bool) -> None:
         self.active = int(wanted and trust_module.sign(b"") is not None)
-        self._digest = hashlib.sha256(_SIGNED)
+        self._digest = hashlib.sha256(_SIGNED if rows_replaced() else _VERIFIED)
 
     def update(self, part: Any) -> None:
         if self.active:
@@ -267,8 +282,8 @@ def _mapped(path: str) -> memoryview:
 
 
 def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mapping[int, Any]) -> _P:
-    ours = trust is None and _vouched(data)
-    decoder = Decoder(data, ours=ours)
+    vouched = _vouched(data) if trust is None else None
+    decoder = Decoder(data, ours=vouched is not None)
     try:
         count = decoder.map_header()
         first = decoder.key()
@@ -285,6 +300,9 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
         got = decoder.key()
         if got != key:
             raise LoadError(f"wanted the key {key!r} next, got {got[:40]!r}")
+        if key == "constants" and vouched is not None:
+            plain[key], decoder.position = vouched.constants, vouched.end
+            continue
         decoder.views = key == "constants"
         plain[key] = decoder.value()
         if key == "version":
@@ -305,7 +323,7 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
         raise LoadError(f"the signature is not {trust_module.SIGNATURE_SIZE} bytes")
     decoder.end()
     kernels = None if plain["kernels"] is None else KernelSection.from_plain(plain["kernels"])
-    trusted = ours or trust == "native" or kernels is None or not kernels.native
+    trusted = vouched is not None or trust == "native" or kernels is None or not kernels.native
     if type(plain["code"]) is not bytes:
         raise LoadError("code: wanted bytes")
     constants = plain["constants"]
@@ -320,7 +338,7 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
             "compiled functions, several objects, donated parameters or a debug table, which "
             f"format version {plain['version']} does not have"
         )
-    return make(
+    program = make(
         functions=infos,
         constants=[
             elsewhere[i] if i in elsewhere else constant_from_plain(item, _as_bytes)
@@ -332,36 +350,56 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
         trusted=trusted,
         debug=debug,
     )
+    program.verified = vouched is not None and vouched.verified
+    return program
 
 
-def _vouched(data: memoryview) -> bool:
+class _Vouched(NamedTuple):
+    """What is known of a file that this user's key signed.
+
+    verified   whether it need not be verified again
+    constants  what is written under that key, which ends at `end`
+    """
+
+    verified: bool
+    constants: Any
+    end: int
+
+
+def _vouched(data: memoryview) -> _Vouched | None:
     """Whether this user's key signed `data`, found before anything is made of it."""
     end = len(data) - trust_module.SIGNATURE_SIZE
     signed = end - len(_BEFORE_SIGNATURE)
     if signed <= 0 or data[signed:end] != _BEFORE_SIGNATURE:
-        return False
-    decoder = Decoder(data)
+        return None
+    decoder, constants, constants_end = Decoder(data), None, 0
     try:
         decoder.map_header()
         while decoder.position < signed:
             decoder.views = decoder.key() == "constants"
             if decoder.views:
-                decoder.value()
+                constants = decoder.value()
+                constants_end = decoder.position
             else:
                 decoder.skip()
     except LoadError:
         # What is wrong is told where it is read.
-        return False
-    signature = bytes(data[end:])
-    return decoder.position == signed and (
-        trust_module.vouches(_signed(data[:signed], decoder.spans), signature)
-        or trust_module.vouches(hashlib.sha256(data[:signed]).digest(), signature)
-    )
+        return None
+    signature, content = bytes(data[end:]), data[:signed]
+    if decoder.position != signed or constants is None:
+        return None
+    for begins in (_VERIFIED, _SIGNED):
+        if trust_module.vouches(_signed(begins, content, decoder.spans), signature):
+            verified = begins is _VERIFIED and not rows_replaced()
+            return _Vouched(verified, constants, constants_end)
+    if trust_module.vouches(hashlib.sha256(content).digest(), signature):
+        return _Vouched(False, constants, constants_end)
+    return None
 
 
-def _signed(data: memoryview, tensors: Iterable[tuple[int, int]]) -> bytes:
+def _signed(begins: bytes, data: memoryview, tensors: Iterable[tuple[int, int]]) -> bytes:
     """The digest of `data` without what lies between (begin, end) of each of `tensors`."""
-    digest, position = hashlib.sha256(_SIGNED), 0
+    digest, position = hashlib.sha256(begins), 0
     for begin, end in tensors:
         digest.update(data[position:begin])
         position = end

@@ -34,7 +34,8 @@ class LinkedFunction:
     template  the register file a call begins with: registers, then `account`, trash and constants
     beyond_inputs  the same without the parameters, which come first
     ops       one per instruction
-    blocks    the same for the fast loop, made by `steps`
+    steps     the same for the fast loop
+    blocks    all of them, made when the fast loop first runs the function
     frames    register files with their storage prepared
     """
 
@@ -49,9 +50,8 @@ class LinkedFunction:
         self.template: list[Any] = []
         self.beyond_inputs: list[Any] = []
         self.ops: list[Op] = []
-        self.blocks: tuple[tuple[Step, ...], ...] = ()
         self.steps: Blocks
-        self.positions: dict[int, int] = {}
+        self.blocks: tuple[tuple[Step, ...], ...]
         self.frames: Frames | None = None
 
     def link(self, resolved: ResolvedFunction, callees: Mapping[str, Any]) -> None:
@@ -65,9 +65,20 @@ class LinkedFunction:
         if self.plan.storages or self.plan.places:
             self.frames = Frames(self.template, self.plan)
         registers = self.info.register_file_size
-        steps = Blocks(self.ops, self.plan, resolved.leaders, registers, resolved.reuse_memory)
-        self.steps, self.positions = steps, steps.positions
-        self.blocks = tuple([steps.block(pc) for pc in steps.starts])
+        reuse = resolved.reuse_memory
+        self.steps = Blocks(self.ops, self.plan, resolved.leaders, registers, reuse)
+
+    def __getattr__(self, name: str) -> Any:
+        # `cached_property` has a lock, which a child of `fork` may find taken.
+        if name != "blocks":
+            raise AttributeError(f"a linked function has no attribute {name!r}")
+        self.blocks = tuple([self.steps.block(pc) for pc in self.steps.starts])
+        return self.blocks
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Instruction of each step, by its id."""
+        return self.steps.positions
 
     def _value(self, value: Any, callees: Mapping[str, Any]) -> Any:
         if value is THE_MACHINE:

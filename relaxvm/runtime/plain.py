@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import functools
 import operator
+import sys
 import types
 import typing
 from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ class Plain:
     def _columns(cls) -> tuple[tuple[str, Codec], ...]:
         """The fields and how they are stored."""
         if "_stored" not in vars(cls):
-            hints, of_dataclass = typing.get_type_hints(cls), cast(Any, cls)
+            hints, of_dataclass = _hints_of(cls), cast(Any, cls)
             own = [(f.name, _stored_as(hints[f.name])) for f in fields(of_dataclass)]
             kinds = tuple(hint for _, hint in own)
             cls._types = kinds if set(kinds) <= set(_SCALARS) else None
@@ -103,6 +104,19 @@ class Plain:
     @classmethod
     def _names(cls) -> list[str]:
         return [name for name, _ in cls._columns()]
+
+
+def _hints_of(cls: type) -> dict[str, Any]:
+    """The types of the fields. Unlike `typing.get_type_hints`, which takes them one by one, this
+    reads those of a class at once; it is called when a first program is loaded.
+    """
+    hints: dict[str, Any] = {}
+    for base in cls.__mro__[-1::-1]:
+        if base is not Plain and issubclass(base, Plain):
+            own = vars(base).get("__annotations__", {})
+            text = f"({''.join(f'{hint},' for hint in own.values())})"
+            hints.update(zip(own, eval(text, vars(sys.modules[base.__module__]))))
+    return hints
 
 
 def entries_of(plain: Any, names: Sequence[str], what: str) -> dict[str, Any]:

@@ -27,6 +27,7 @@ from relaxvm.runtime import (
     ShapeTuple,
     VirtualMachine,
     array,
+    builtin,
     cpu_budget,
     fileformat,
     from_numpy,
@@ -40,6 +41,7 @@ from relaxvm.runtime import (
     requirements,
     result_memory,
 )
+from relaxvm.runtime import verify as verify_module
 from relaxvm.runtime.fileformat import FORMAT_VERSION
 from relaxvm.runtime.reader import Decoder
 from relaxvm.runtime.sinfo import TensorInfo
@@ -236,6 +238,58 @@ def test_signatures_of_every_byte_are_still_accepted():
     changed = old.replace(np.float32(39).tobytes(), np.float32(38).tobytes())
     assert changed != old
     assert not load(changed).trusted
+
+
+def verified_in(monkeypatch):
+    """The programs that are verified from now on, as they were read."""
+    programs, verify = [], verify_module._verify_table
+
+    def seen(program, kernels):
+        programs.append(program)
+        return verify(program, kernels)
+
+    monkeypatch.setattr(verify_module, "_verify_table", seen)
+    return programs
+
+
+def test_what_was_verified_before_it_was_signed_is_not_verified_again(monkeypatch, tmp_path):
+    data = with_a_tensor()[0].to_bytes()
+    programs = verified_in(monkeypatch)
+    program = load(data)
+    assert program.verified
+    assert not programs
+    # Of whom vouches for the code alone, of strangers, and of those who call other builtins.
+    for again in (lambda: load(data, trust="native"), lambda: load(data[:-32] + bytes(32))):
+        again()
+        assert len(programs) == 1
+        programs.clear()
+    monkeypatch.setitem(builtin.TABLE, "vm.builtin.mine", builtin.builtin_named("copy"))
+    assert load(data).trusted
+    assert len(programs) == 1
+    here = with_a_tensor()[0].to_bytes()
+    monkeypatch.delitem(builtin.TABLE, "vm.builtin.mine")
+    assert here != data
+    programs.clear()
+    assert load(here).trusted
+    assert len(programs) == 1
+
+
+def test_what_would_not_be_accepted_is_not_signed():
+    program, _ = with_a_tensor()
+    program.verify()
+    program.code = program.code[:-8]
+    with pytest.raises(VerifyError, match="the functions cover"):
+        program.to_bytes()
+
+
+def test_signatures_of_programs_that_were_not_verified_are_still_accepted(monkeypatch):
+    program, _ = with_a_tensor()
+    monkeypatch.setattr(fileformat, "_VERIFIED", fileformat._SIGNED)
+    data = program.to_bytes()
+    monkeypatch.undo()
+    programs = verified_in(monkeypatch)
+    assert load(data).trusted
+    assert len(programs) == 1
 
 
 def test_a_file_nobody_vouched_for_stays_unsigned_when_saved_again():
