@@ -527,7 +527,7 @@ def _text(value: Any, depth: int = 0, parts: list[int] | None = None) -> str:
     return got(value).partition(" ")[2] if type(value) is int else str(value)
 
 
-_HOLES = re.compile(r"{{|}}|{(?P<index>[0-9]{0,5})}|{")
+_HOLES = r"{{|}}|{(?P<index>[0-9]{0,5})}|{"
 
 
 def _format(template: Any, args: tuple[Any, ...]) -> str:
@@ -548,7 +548,7 @@ def _format(template: Any, args: tuple[Any, ...]) -> str:
             raise VMValueError(f"message {template[:80]!r}: wants more than {len(args)} arguments")
         return _text(args[index])
 
-    return _HOLES.sub(filled, template)
+    return re.sub(_HOLES, filled, template)
 
 
 def is_null(value: object) -> bool:

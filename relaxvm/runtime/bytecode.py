@@ -151,6 +151,15 @@ def encode(instructions: Sequence[Instruction]) -> list[int]:
 def decode(words: Sequence[int], begin: int, end: int) -> list[Instruction]:
     """The instructions in ``words[begin:end]``. Raises VerifyError where they are none."""
     code: list[Instruction] = []
+    known: dict[int, Arg] = {}  # most registers are read more than once
+
+    def read_arg(word: int) -> Arg:
+        try:
+            arg = known[word] = arg_from_word(word)
+        except VerifyError as error:
+            raise VerifyError(f"instruction {len(code)}: {error}") from None
+        return arg
+
     i = begin
     while i < end:
         spec = _BY_CODE.get(words[i])
@@ -166,23 +175,16 @@ def decode(words: Sequence[int], begin: int, end: int) -> list[Instruction]:
             if stored == "args":
                 if not 0 <= word <= end - i:
                     raise _cut_off(len(code))
-                values.append(tuple(_read_arg(w, len(code)) for w in words[i : i + word]))
+                values.append(tuple([known.get(w) or read_arg(w) for w in words[i : i + word]]))
                 i += word
             else:
-                values.append(_read_arg(word, len(code)) if stored == "arg" else word)
+                values.append(read_arg(word) if stored == "arg" else word)
         code.append(spec.make(*values))
     return code
 
 
 def _cut_off(index: int) -> VerifyError:
     return VerifyError(f"instruction {index}: runs past the end of its function")
-
-
-def _read_arg(word: int, index: int) -> Arg:
-    try:
-        return arg_from_word(word)
-    except VerifyError as error:
-        raise VerifyError(f"instruction {index}: {error}") from None
 
 
 def to_bytes(words: Sequence[int]) -> bytes:

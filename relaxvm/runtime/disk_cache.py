@@ -30,7 +30,7 @@ _SUFFIX = ".entry"
 _NAME_LENGTH = 40
 _BESIDE = ".data"
 # Entries, what lies beside them, drafts of them. Whatever else is in the folder is somebody's.
-_OURS = re.compile(
+_OURS = (
     rf"(\.?[0-9a-f]{{{_NAME_LENGTH}}})"
     rf"(\{_SUFFIX}|\.[0-9a-f]{{16}}\{_BESIDE}|\{_SUFFIX}\.\d+\.[0-9a-f]{{16}})"
 )
@@ -130,7 +130,7 @@ class DiskCache:
         try:
             with os.scandir(self.folder) as files:
                 for file in files:
-                    ours = _OURS.fullmatch(file.name)
+                    ours = re.fullmatch(_OURS, file.name)
                     if ours is None:
                         continue
                     with contextlib.suppress(OSError):
@@ -156,7 +156,7 @@ class DiskCache:
         """Remove every entry."""
         with contextlib.suppress(OSError):
             for path in self.folder.iterdir():
-                if _OURS.fullmatch(path.name):
+                if re.fullmatch(_OURS, path.name):
                     with contextlib.suppress(OSError):
                         path.unlink()
 

@@ -13,7 +13,7 @@ from .constants import DimProgram
 from .dims import symbols_of
 
 _STARTS = (": Tensor((", ": Shape((")
-_PRIM = re.compile(r": Prim\(\w+, value=(.*)\)$")
+_PRIM = r": Prim\(\w+, value=(.*)\)$"
 _MAX_SHOWN = 8
 
 
@@ -23,7 +23,7 @@ def dimension_text(context: object, axis: int) -> str | None:
         return None
     begin = max((context.rfind(start) + len(start), start in context) for start in _STARTS)
     if not begin[1]:
-        prim = _PRIM.search(context)
+        prim = re.search(_PRIM, context)
         return prim.group(1) if prim is not None and axis == 0 else None
     depth, part, start_of_part = 1, 0, begin[0]
     for i in range(start_of_part, len(context)):

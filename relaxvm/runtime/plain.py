@@ -23,6 +23,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, ClassVar, TypeVar, cast
 
+import msgpack
+
 from ..base import DataType, LoadError, NamedTuple, VerifyError
 from .dims import Dim, dim_from_plain, dim_to_plain
 
@@ -166,7 +168,7 @@ def _tuple_codec(*items: Any) -> Codec:
         if item in _SCALARS:
             return Codec(list, functools.partial(_scalars, item))
         if item is Any:
-            return Codec(_listed, lambda plain: _tupled(_list(plain)))
+            return Codec(_listed, _tupled)
         write, read = codec_of(item)
         return Codec(lambda value: [*map(write, value)], lambda p: tuple(map(read, _list(p))))
     codecs = tuple(map(codec_of, items))
@@ -250,5 +252,7 @@ def _listed(value: Any) -> Any:
 
 
 def _tupled(plain: Sequence[Any]) -> tuple[Any, ...]:
-    # The reader bounds how deep lists are.
-    return tuple([_tupled(item) if type(item) is list else item for item in plain])
+    # There may be ten thousands of lists, and they come from msgpack.
+    document = msgpack.packb(_list(plain), use_bin_type=True)
+    nested: tuple[Any, ...] = msgpack.unpackb(document, use_list=False, strict_map_key=False)
+    return nested
