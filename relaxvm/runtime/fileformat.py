@@ -28,7 +28,15 @@ import msgpack
 import numpy as np
 
 from .. import __version__
-from ..base import LoadError, NamedTuple, RelaxvmError, VerifyError, VMTypeError, VMValueError
+from ..base import (
+    LoadError,
+    NamedTuple,
+    RelaxvmError,
+    VerifyError,
+    VMTypeError,
+    VMValueError,
+    collecting_seldom,
+)
 from . import trust as trust_module
 from .builtin import rows_replaced
 from .constants import (
@@ -207,6 +215,7 @@ def _function_to_plain(info: FunctionInfo) -> dict[str, Any]:
 # Reading
 
 
+@collecting_seldom()
 def read(
     source: str | os.PathLike[str] | bytes | bytearray | memoryview,
     trust: str | None,

@@ -12,7 +12,15 @@ import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base import Deferred, LinkError, LoadError, VMTypeError, VMValueError, submodules
+from ..base import (
+    Deferred,
+    LinkError,
+    LoadError,
+    VMTypeError,
+    VMValueError,
+    collecting_seldom,
+    submodules,
+)
 from . import native
 from .arguments import Converter, as_value, converters_of
 from .binding import bind_by_name
@@ -83,6 +91,7 @@ class VirtualMachine(RelayCalls):
     NAIVE_ALLOCATOR = 1
     POOLED_ALLOCATOR = 2
 
+    @collecting_seldom()
     def __init__(
         self,
         rt_mod: Program | VMModule | str | os.PathLike[str] | bytes,
