@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ..base import LinkError, VMTypeError
+from ..base import LinkError, VMTypeError, collecting_seldom
 from .builtin import TABLE, VMClosure
 from .builtin_row import Builtin
 from .frame import Frames
@@ -94,6 +94,7 @@ class LinkedFunction:
         return f"<VM function {self.info.signature()}>"
 
 
+@collecting_seldom()
 def link_program(
     vm: Any,
     program: Program,

@@ -90,10 +90,12 @@ class OnnxFile:
             return data
 
         data, spans = without_weights(read, size)
+        # Not of itself: it goes with its weights, not when a collector comes by.
+        unseen = self._unseen
         weights: dict[int, np.ndarray] = {}
 
         def fill(number: int) -> None:
-            weights[number] = _bytes_of(file, *spans[number], self._unseen)
+            weights[number] = _bytes_of(file, *spans[number], unseen)
 
         # The largest first, of which nobody is to wait for the end.
         finish = begun_side_by_side(fill, sorted(spans, key=lambda n: spans[n][0] - spans[n][1]))

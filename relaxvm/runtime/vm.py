@@ -18,7 +18,6 @@ from ..base import (
     LoadError,
     VMTypeError,
     VMValueError,
-    collecting_seldom,
     submodules,
 )
 from . import native
@@ -91,7 +90,6 @@ class VirtualMachine(RelayCalls):
     NAIVE_ALLOCATOR = 1
     POOLED_ALLOCATOR = 2
 
-    @collecting_seldom()
     def __init__(
         self,
         rt_mod: Program | VMModule | str | os.PathLike[str] | bytes,

@@ -1,9 +1,12 @@
 """A model's file that other threads read while the compiler is loaded."""
 
 import _thread
+import gc
 import os
 import subprocess
 import sys
+import time
+import weakref
 
 import numpy as np
 import onnx
@@ -110,3 +113,21 @@ assert os.waitpid(child, 0)[1] == 0
 assert (weights == before).all()
 """
     subprocess.run([sys.executable, "-c", program, str(tmp_path / "model.onnx")], check=True)
+
+
+def test_a_file_goes_with_its_weights_when_nobody_needs_it(tmp_path):
+    made(tmp_path / "model.onnx", [1 << 20, 50000])
+    gc.collect()
+    gc.disable()
+    try:
+        file = OnnxFile(tmp_path / "model.onnx", unseen=True)
+        known = [weakref.ref(file), *map(weakref.ref, file.weights().values())]
+        assert len(known) == 3
+        del file
+        # A thread that read may be at its last instruction.
+        until = time.monotonic() + 30
+        while any(each() is not None for each in known) and time.monotonic() < until:
+            time.sleep(0.01)
+        assert all(each() is None for each in known)
+    finally:
+        gc.enable()
