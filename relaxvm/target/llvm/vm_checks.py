@@ -11,15 +11,7 @@ from ...runtime import pyabi as abi
 from ...runtime.bytecode import Call
 from .vm_body import Body
 from .vm_dims import dim_value
-from .vm_values import (
-    Boolean,
-    Heap,
-    Integer,
-    Real,
-    Shape,
-    Size,
-    TupleOf,
-)
+from .vm_values import Boolean, Heap, Integer, Real, Shape, Size, TupleOf
 
 _IMM, _STORE, _NO_OP, _LOAD, _NOT_NEGATIVE = MatchCode
 

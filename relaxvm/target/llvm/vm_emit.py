@@ -105,6 +105,13 @@ class Pieces:
         self.text.branch(condition, label, on)
         self.text.start(on)
 
+    def gapless(self, pointer: llvm.Value, otherwise: str) -> None:
+        """Go to `otherwise` unless an NDArray holds an array without gaps."""
+        array = self.field(pointer, abi.SLOT_ARRAY)
+        self.go_if(self.text.op("icmp eq", array, None), otherwise)
+        flags = self.text.op("and", self.field(array, abi.ND_FLAGS, "i32", 4), abi.C_CONTIGUOUS)
+        self.go_if(self.text.op("icmp eq", flags, 0), otherwise)
+
     def count(self, pointer: llvm.Value) -> None:
         """A reference more."""
         self.call("Py_IncRef", pointer)
