@@ -479,7 +479,7 @@ class Body(Exits):
             return self.text.cast("zext", value.value, "i64")
         if not isinstance(value, Obj) or value.kind == "NDArray":
             self.leave("it is no int")
-        number = self.long_of(self.boxed(value, None))
+        number = self.long_of(self.boxed(value, None), self.leave_label())
         self.refine(k, Integer(value.box, number))
         return number
 
@@ -494,19 +494,6 @@ class Body(Exits):
         self.guard(self.text.not_(known))
         self.refine(k, Boolean(value.box, yes))
         return yes
-
-    def long_of(self, item: llvm.Value) -> llvm.Value:
-        """The value of an object that has to be an int of 64 bits."""
-        text = self.text
-        self.guard(self.text.not_(self.is_kind(item, "type:int")))
-        number = self.call("PyLong_AsLongLong", item)
-        # -1 may mean that an error is set: rare enough to ask the interpreter.
-        odd = text.label("odd")
-        self.go_if(text.op("icmp eq", number, -1), odd)
-        with self.aside(odd):
-            self.call("PyErr_Clear")
-            text.jump(self.leave_label())
-        return number
 
     def check_range(self, number: Size, dtype: DataType) -> None:
         """Leave unless `number` is one of `dtype`."""

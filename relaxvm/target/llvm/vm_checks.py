@@ -158,7 +158,8 @@ def check_shape_info(body: Body) -> None:
         body.leave("the shape is long")
     length = body.field(box, abi.TUPLE_SIZE, "i64")
     body.guard(body.text.op("icmp ne", length, ndim))
-    dims = tuple(body.long_of(body.field(box, abi.TUPLE_ITEMS + 8 * i)) for i in range(ndim))
+    items = (body.field(box, abi.TUPLE_ITEMS + 8 * i) for i in range(ndim))
+    dims = tuple([body.long_of(item, body.leave_label()) for item in items])
     body.refine(0, Shape(value.box, dims))
 
 

@@ -286,11 +286,7 @@ class Entry(Pieces):
 
     def _int(self, dtype: DataType, value: llvm.Value) -> None:
         text = self.text
-        self.slow_unless(self.is_kind(value, "type:int"))
-        number = self.call("PyLong_AsLongLong", value)
-        with text.if_(text.op("icmp eq", number, -1)):
-            self.call("PyErr_Clear")
-            text.jump("slow")
+        number = self.long_of(value, "slow")
         if dtype.min_value > -(1 << 63):
             self.slow_unless(text.op("icmp sge", number, dtype.min_value))
         if dtype.max_value < (1 << 63) - 1:
