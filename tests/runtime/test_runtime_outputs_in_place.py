@@ -4,10 +4,18 @@ import numpy as np
 import pytest
 
 from relaxvm import relax
-from relaxvm.base import VMValueError
-from relaxvm.runtime import VirtualMachine, array
+from relaxvm.base import DataType, VMValueError
+from relaxvm.runtime import (
+    ExecBuilder,
+    PrimInfo,
+    TensorInfo,
+    TupleInfo,
+    VirtualMachine,
+    array,
+)
 from relaxvm.runtime.outputs import Destination
 from relaxvm.script import from_source
+from relaxvm.target import compile_kernels, compile_program
 
 pytestmark = pytest.mark.vm_modes
 
@@ -35,6 +43,16 @@ class Module:
     @R.function
     def given(x: R.Tensor((3, 4), "float32"), t: R.Tuple(R.Tensor((3, 4), "float32"))):
         return (R.add(x, t[0]), t[0])
+"""
+
+TURN = """
+@I.ir_module
+class Kernels:
+    @T.prim_func
+    def turn(x: T.Buffer((1000,), "float32"), y: T.Buffer((1000,), "float32")):
+        T.func_attr({"tir.noalias": True})
+        for i in range(1000):
+            y[i] = x[999 - i] + T.float32(1)
 """
 
 
@@ -161,3 +179,52 @@ def test_stateful_calls_write_there_too(vm, vm_mode, placed):
         vm.invoke_stateful("pair")
     check_pair(vm.get_outputs("pair"), x, y)
     assert (placed[1][0] == out[0].ctypes.data) == (vm_mode == "compiled")
+
+
+def turning(returns):
+    """main(x, flag), which turns `x` round where flag holds, else turns that round again: one
+    return for each, or a tuple of what both are after a branch.
+    """
+    size, f32 = 1000, DataType("float32")
+    kernels = compile_kernels(from_source(TURN))
+    b, x = ExecBuilder(), TensorInfo(f32, 1, (size,))
+    b.add_kernels(kernels.section)
+
+    def turned(of, to):
+        storage = [4 * size, 0, DataType("uint8"), "global"]
+        b.emit_call("vm.builtin.alloc_storage", storage, b.r(to + 1))
+        b.emit_call("vm.builtin.alloc_tensor", [b.r(to + 1), 0, (size,), f32], b.r(to))
+        b.emit_call("turn", [b.r(of), b.r(to)])
+
+    ret = x if returns else TupleInfo((x, x))
+    with b.function("main", 2, ["x", "flag"], [x, PrimInfo(DataType("bool"))], ret):
+        turned(0, 2)
+        b.emit_if(b.r(1), 2)
+        if returns:
+            b.emit_ret(b.r(2))
+        else:
+            b.emit_goto(1)
+        turned(2, 4)
+        if returns:
+            b.emit_ret(b.r(4))
+        else:
+            b.emit_call("vm.builtin.make_tuple", [b.r(2), b.r(4)], b.r(6))
+            b.emit_ret(b.r(6))
+    return VirtualMachine(compile_program(b.get(), kernels))["main"]
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_only_one_of_the_results_of_several_returns_takes_the_destination(flag):
+    main, x, out = turning(True), ramp(1000), fresh(1000)
+    assert main(x, flag, out=out) is out
+    np.testing.assert_array_equal(out, x[::-1] + 1 if flag else x + 2)
+    np.testing.assert_array_equal(main(x, flag).numpy(), out)
+
+
+@pytest.mark.parametrize("flag", [True, False])
+def test_fields_of_several_blocks_are_computed_where_they_are_wanted(vm_mode, placed, flag):
+    main, x, out = turning(False), ramp(1000), (fresh(1000), fresh(1000))
+    assert main(x, flag, out=out) is out
+    np.testing.assert_array_equal(out[0], x[::-1] + 1)
+    np.testing.assert_array_equal(out[1], x + 2)
+    assert (placed[0] == [each.ctypes.data for each in out]) == (vm_mode == "compiled")

@@ -175,53 +175,38 @@ class Body(Exits):
         """
         if self.flow.loops or not self.unit.takes_out(self.index):
             return {}
-        if type(self.info.ret) is TupleInfo:
-            return self._field_storages() if self.single_block else {}
-        returned = {op.args[0] for op in self.ops if op.kind == OpKind.RET}
-        tensors: dict[int, list[int]] = {}
-        writes: dict[int, list[int]] = {}
-        for pc, op in enumerate(self.ops):
-            if op.kind <= OpKind.INVOKE:
-                writes.setdefault(op.dst, []).append(pc)
-            if op.builtin is Builtins.ALLOC_TENSOR:
-                tensors.setdefault(op.args[0], []).append(op.dst)
-        return {
-            writes[storage][0]: 0
-            for storage, inside in tensors.items()
-            if len(writes.get(storage, ())) == 1
-            and len(inside) == 1
-            and inside[0] in returned
-            and len(writes[inside[0]]) == 1
-            and storage >= self.info.num_inputs
-        }
-
-    def _field_storages(self) -> dict[int, int]:
-        """The same for a tuple that a single block of instructions makes."""
-        # What is known of registers: a storage or tensor is the instruction that allocated its
-        # memory, a tuple a list.
-        known: dict[int, Any] = {}
+        # What instructions make: a storage or tensor is the instruction that allocated its memory,
+        # a tuple a list.
+        results: dict[int, Any] = {}
         used: Counter[int] = Counter()
-        for pc, op in enumerate(self.ops):
-            args = [known.get(place) for place in op.args]
-            value: Any = None
-            if op.builtin is Builtins.ALLOC_STORAGE:
-                value = pc
-            elif op.builtin is Builtins.MAKE_TUPLE:
-                value = args
-            elif op.builtin is Builtins.TUPLE_GETITEM:
-                index = self.template[op.args[1]]
-                if type(args[0]) is list and type(index) is int and index < len(args[0]):
-                    value = args[0][index]
-            elif op.aliases:
-                # A second tensor in the storage, or a view, might be handed out as new.
-                used.update(a for a in args if type(a) is int)
-                value = args[0] if op.builtin is Builtins.ALLOC_TENSOR else None
-            if op.kind == OpKind.RET:
-                leaves = _leaves(self.info.ret, args[0])
-                used.update(leaves)
-                return {pc: k for k, pc in enumerate(leaves) if pc >= 0 and used[pc] == 2}
-            known[op.args[0] if op.kind == OpKind.KILL else op.dst] = value
-        return {}
+        returned: dict[int, set[int]] = {}
+        for block, (start, end) in enumerate(self.flow.blocks):
+            known = {r: results.get(pc) for r, pc in self.flow.sources[block].items()}
+            for pc in range(start, end):
+                op = self.ops[pc]
+                args = [known.get(place) for place in op.args]
+                value: Any = None
+                if op.kind == OpKind.RET:
+                    for k, leaf in enumerate(_leaves(self.info.ret, args[0])):
+                        used[leaf] += 1
+                        returned.setdefault(k, set()).add(leaf)
+                elif op.builtin is Builtins.ALLOC_STORAGE:
+                    value = pc
+                elif op.builtin is Builtins.MAKE_TUPLE:
+                    value = args
+                elif op.builtin is Builtins.TUPLE_GETITEM:
+                    index = self.template[op.args[1]]
+                    if type(args[0]) is list and type(index) is int and index < len(args[0]):
+                        value = args[0][index]
+                elif op.aliases:
+                    # A second tensor in the storage, or a view, might be handed out as new.
+                    used.update(a for a in args if type(a) is int)
+                    value = args[0] if op.builtin is Builtins.ALLOC_TENSOR else None
+                results[pc] = known[op.args[0] if op.kind == OpKind.KILL else op.dst] = value
+        # Of several for one place, the memory of the first may be read while the last is computed.
+        places = {k: leaves - {-1} for k, leaves in returned.items()}
+        only = {next(iter(leaves)): k for k, leaves in places.items() if len(leaves) == 1}
+        return {pc: k for pc, k in only.items() if used[pc] == 2}
 
     def _take_frame(self) -> None:
         text = self.text
@@ -494,7 +479,7 @@ class Body(Exits):
             return self.text.cast("zext", value.value, "i64")
         if not isinstance(value, Obj) or value.kind == "NDArray":
             self.leave("it is no int")
-        number = self.long_of(self.boxed(value, None))
+        number = self.long_of(self.boxed(value, None), self.leave_label())
         self.refine(k, Integer(value.box, number))
         return number
 
@@ -509,19 +494,6 @@ class Body(Exits):
         self.guard(self.text.not_(known))
         self.refine(k, Boolean(value.box, yes))
         return yes
-
-    def long_of(self, item: llvm.Value) -> llvm.Value:
-        """The value of an object that has to be an int of 64 bits."""
-        text = self.text
-        self.guard(self.text.not_(self.is_kind(item, "type:int")))
-        number = self.call("PyLong_AsLongLong", item)
-        # -1 may mean that an error is set: rare enough to ask the interpreter.
-        odd = text.label("odd")
-        self.go_if(text.op("icmp eq", number, -1), odd)
-        with self.aside(odd):
-            self.call("PyErr_Clear")
-            text.jump(self.leave_label())
-        return number
 
     def check_range(self, number: Size, dtype: DataType) -> None:
         """Leave unless `number` is one of `dtype`."""

@@ -14,25 +14,8 @@ from ...runtime import pyabi as abi
 from .vm_body import Body
 from .vm_checks import CHECKS
 from .vm_dims import product
-from .vm_memory import (
-    MOST_BYTES,
-    alloc_storage,
-    alloc_tensor,
-    at_least_one,
-    wanted_sizes,
-)
-from .vm_values import (
-    Boolean,
-    Heap,
-    Integer,
-    Memory,
-    Nothing,
-    Obj,
-    Shape,
-    Tensor,
-    TupleOf,
-    Value,
-)
+from .vm_memory import MOST_BYTES, alloc_storage, alloc_tensor, at_least_one, wanted_sizes
+from .vm_values import Boolean, Heap, Integer, Memory, Nothing, Obj, Shape, Tensor, TupleOf, Value
 
 
 def make_tuple(body: Body) -> None:

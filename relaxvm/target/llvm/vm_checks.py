@@ -11,15 +11,7 @@ from ...runtime import pyabi as abi
 from ...runtime.bytecode import Call
 from .vm_body import Body
 from .vm_dims import dim_value
-from .vm_values import (
-    Boolean,
-    Heap,
-    Integer,
-    Real,
-    Shape,
-    Size,
-    TupleOf,
-)
+from .vm_values import Boolean, Heap, Integer, Real, Shape, Size, TupleOf
 
 _IMM, _STORE, _NO_OP, _LOAD, _NOT_NEGATIVE = MatchCode
 
@@ -166,7 +158,8 @@ def check_shape_info(body: Body) -> None:
         body.leave("the shape is long")
     length = body.field(box, abi.TUPLE_SIZE, "i64")
     body.guard(body.text.op("icmp ne", length, ndim))
-    dims = tuple(body.long_of(body.field(box, abi.TUPLE_ITEMS + 8 * i)) for i in range(ndim))
+    items = (body.field(box, abi.TUPLE_ITEMS + 8 * i) for i in range(ndim))
+    dims = tuple([body.long_of(item, body.leave_label()) for item in items])
     body.refine(0, Shape(value.box, dims))
 
 

@@ -105,6 +105,23 @@ class Pieces:
         self.text.branch(condition, label, on)
         self.text.start(on)
 
+    def long_of(self, item: llvm.Value, otherwise: str) -> llvm.Value:
+        """The value of an int of 64 bits; goes to `otherwise` where it is none."""
+        self.go_if(self.text.not_(self.is_kind(item, "type:int")), otherwise)
+        number = self.call("PyLong_AsLongLong", item)
+        # -1 may mean that an error is set: rare enough to ask the interpreter.
+        with self.text.if_(self.text.op("icmp eq", number, -1)):
+            self.call("PyErr_Clear")
+            self.text.jump(otherwise)
+        return number
+
+    def gapless(self, pointer: llvm.Value, otherwise: str) -> None:
+        """Go to `otherwise` unless an NDArray holds an array without gaps."""
+        array = self.field(pointer, abi.SLOT_ARRAY)
+        self.go_if(self.text.op("icmp eq", array, None), otherwise)
+        flags = self.text.op("and", self.field(array, abi.ND_FLAGS, "i32", 4), abi.C_CONTIGUOUS)
+        self.go_if(self.text.op("icmp eq", flags, 0), otherwise)
+
     def count(self, pointer: llvm.Value) -> None:
         """A reference more."""
         self.call("Py_IncRef", pointer)

@@ -176,44 +176,31 @@ class Entry(Pieces):
     def _out(self, ret: TensorInfo, arguments: list[llvm.Value], out: llvm.Value) -> llvm.Value:
         """The record of an array for the result."""
         text = self.text
-        array = self._array_of(out, str.__str__(ret.dtype))
+        array = self._array_of(out, ret)
         self._check_out(array, ret, arguments)
         data, sizes = self.field(array, abi.ND_DATA), self.field(array, abi.ND_DIMS)
         for offset, word in ((0, data), (16, array), (24, out), (32, sizes)):
             text.store(word, text.at(RECORD, offset))
         return RECORD
 
-    def _array_of(self, value: llvm.Value, dtype: str) -> llvm.Value:
-        """The numpy array in an NDArray, or a plain numpy array, of the result's dtype."""
-        text = self.text
-
-        def ours() -> llvm.Value:
-            inner = self.field(value, abi.SLOT_ARRAY)
-            self.slow_unless(text.op("icmp ne", inner, None))
-            actual = self.field(value, abi.SLOT_DTYPE)
-            self.slow_unless(text.op("icmp eq", actual, self.word(f"dtype:{dtype}")))
-            return inner
-
-        def theirs() -> llvm.Value:
-            self.slow_unless(self.is_kind(value, "type:ndarray"))
-            descr = self.field(value, abi.ND_DESCR)
-            if dtype == "bfloat16":
-                self.slow_unless(False)
-            self.slow_unless(text.op("icmp eq", descr, self.word(f"descr:{dtype}")))
-            return value
-
-        return text.either(self.is_kind(value, "type:NDArray"), ours, theirs)
+    def _array_of(self, value: llvm.Value, info: TensorInfo) -> llvm.Value:
+        """The numpy array in an NDArray, or a plain numpy array, of a dtype and rank."""
+        assert info.dtype is not None
+        name = str.__str__(info.dtype)
+        plain = not (info.dtype.is_bits or info.dtype.is_string)
+        descr = self.word(f"descr:{name}") if plain else None
+        dtype = self.word(f"dtype:{name}")
+        array = self.text.call("relaxvm_vm_array", self.ctx, value, info.ndim, descr, dtype)
+        self.slow_unless(self.text.op("icmp ne", array, None))
+        return array
 
     def _check_out(self, array: llvm.Value, ret: TensorInfo, arguments: list[llvm.Value]) -> None:
-        """Rank, constant sizes, flags; that it shares no memory with the arguments."""
+        """Constant sizes, flags; that it shares no memory with the arguments."""
         text = self.text
-        ndim = self.field(array, abi.ND_NDIM, "i32", 4)
         flags = self.field(array, abi.ND_FLAGS, "i32", 4)
         wanted = abi.C_CONTIGUOUS | abi.ALIGNED | abi.WRITEABLE
         present = text.op("and", flags, wanted)
-        good = text.op("icmp eq", present, wanted)
-        same = text.op("icmp eq", ndim, ret.ndim)
-        self.slow_unless(text.op("and", good, same))
+        self.slow_unless(text.op("icmp eq", present, wanted))
         assert ret.dtype is not None
         total = llvm.constant(ret.dtype.itemsize, "i64")
         if ret.ndim:
@@ -240,8 +227,7 @@ class Entry(Pieces):
         if param.ndim < 0 or param.dtype is None:
             self.slow_unless(False)
             return
-        array = text.call("relaxvm_vm_array", self.ctx, value, param.ndim)
-        self.slow_unless(text.op("icmp ne", array, None))
+        array = self._array_of(value, param)
         size, dims = llvm.constant(param.dtype.itemsize, "i64"), self.field(array, abi.ND_DIMS)
         for axis in range(param.ndim):
             size = text.op("mul", size, self.field(dims, 8 * axis, "i64"))
@@ -273,20 +259,12 @@ class Entry(Pieces):
         self.slow_unless(text.op("icmp ne", tensor, None))
         return tensor
 
-    def _gapless(self, value: llvm.Value) -> None:
-        text = self.text
-        array = self.field(value, abi.SLOT_ARRAY)
-        self.slow_unless(text.op("icmp ne", array, None))
-        flags = self.field(array, abi.ND_FLAGS, "i32", 4)
-        gapless = text.op("and", flags, abi.C_CONTIGUOUS)
-        self.slow_unless(text.op("icmp ne", gapless, 0))
-
     def _plain(self, info: Any, value: llvm.Value, level: int) -> None:
         """Slow unless `value` is what the converter of `info` would give back as it is."""
         text, kind = self.text, type(info)
         if kind is TensorInfo:
             self.slow_unless(self.is_kind(value, "type:NDArray"))
-            self._gapless(value)
+            self.gapless(value, "slow")
         elif kind in _EXACT:
             self.slow_unless(self.is_kind(value, _EXACT[kind]))
         elif kind is TupleInfo and len(info.fields) <= MAX_FIELDS and level < 4:
@@ -308,11 +286,7 @@ class Entry(Pieces):
 
     def _int(self, dtype: DataType, value: llvm.Value) -> None:
         text = self.text
-        self.slow_unless(self.is_kind(value, "type:int"))
-        number = self.call("PyLong_AsLongLong", value)
-        with text.if_(text.op("icmp eq", number, -1)):
-            self.call("PyErr_Clear")
-            text.jump("slow")
+        number = self.long_of(value, "slow")
         if dtype.min_value > -(1 << 63):
             self.slow_unless(text.op("icmp sge", number, dtype.min_value))
         if dtype.max_value < (1 << 63) - 1:
@@ -322,7 +296,7 @@ class Entry(Pieces):
         """An NDArray without gaps, or one of the plain kinds."""
         text = self.text
         with text.if_(self.is_kind(value, "type:NDArray")) as otherwise:
-            self._gapless(value)
+            self.gapless(value, "slow")
             otherwise()
             good = text.op("icmp eq", value, self.word("obj:None"))
             for name in ("int", "float", "bool", "str", "ShapeTuple", "VMClosure"):

@@ -23,7 +23,6 @@ from .vm_values import Integer, Real, Size, Tensor
 from .wrapper import overlap
 
 _MAX_PAIRS = 64
-_INT64 = DataType("int64")
 _Emit = Callable[[], llvm.Value]
 _Range = tuple[llvm.Value, llvm.Value, llvm.Value]
 
@@ -78,7 +77,9 @@ def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
     elif dtype.is_float:
         g.env[param.var] = g.cast(DataType("float64"), dtype, _double(body, i))
     else:
-        _int_scalar(body, g, i, param)
+        number = body.integer(i)
+        body.check_range(number, dtype)
+        _bind(g, param.var, number)
 
 
 def _double(body: Body, i: int) -> llvm.Value:
@@ -93,18 +94,14 @@ def _double(body: Body, i: int) -> llvm.Value:
     return number
 
 
-def _int_scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
-    dtype = param.dtype
-    number = body.integer(i)
-    if dtype.bits < 64 or dtype.kind != "int":
-        body.check_range(number, dtype)
-    kind = scalar_type(dtype)
+def _bind(g: ExprEmitter, var: Var, number: Size) -> None:
+    """Let `var` be a number that its type holds."""
+    kind, wide = scalar_type(var.dtype), llvm.constant(number, "i64")
+    g.wide[var] = wide
     if isinstance(number, int):
-        g.env[param.var] = llvm.constant(number, kind)
+        g.env[var] = llvm.constant(number, kind)
     else:
-        g.env[param.var] = g.text.cast("trunc", number, kind)
-    if isinstance(number, int) or dtype.bits < 64:
-        g.wide[param.var] = llvm.constant(number, "i64")
+        g.env[var] = g.text.cast("trunc", wide, kind)
 
 
 def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tensor]) -> None:
@@ -115,29 +112,17 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
             if isinstance(e, IntImm):
                 body.refuse("ne", size, e.value)
             elif isinstance(e, Var) and e not in g.env:
-                _bind(body, g, signature, e, size)
+                if e in signature.tops:
+                    body.refuse("ugt", size, signature.tops[e])
+                else:
+                    body.check_range(size, e.dtype)
+                _bind(g, e, size)
             else:
                 pending.append((size, e))
     for size, e in pending:
         bound = g.wide.get(e) if isinstance(e, Var) else None
         wanted = bound or g.wide_value(lower_intrinsics(e))
         body.refuse("ne", llvm.constant(size, "i64"), wanted)
-
-
-def _bind(body: Body, g: ExprEmitter, signature: Any, symbol: Var, size: Size) -> None:
-    top = signature.tops.get(symbol)
-    if top is not None:
-        body.refuse("ugt", size, top)
-    g.wide[symbol] = llvm.constant(size, "i64")
-    if isinstance(size, int):
-        if symbol.dtype.bits < 64:
-            body.check_range(size, symbol.dtype)
-        g.env[symbol] = llvm.constant(size, scalar_type(symbol.dtype))
-        return
-    g.env[symbol] = g.text.cast("trunc", size, scalar_type(symbol.dtype))
-    if top is None and symbol.dtype.bits < 64:
-        back = g.cast(symbol.dtype, _INT64, g.env[symbol])
-        body.guard(body.text.op("icmp ne", back, size))
 
 
 def _check_writeable(body: Body, tensor: Tensor) -> None:

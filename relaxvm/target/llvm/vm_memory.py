@@ -10,14 +10,7 @@ from .vm_body import Body
 from .vm_dims import product
 from .vm_emit import CTX, OUT
 from .vm_entry import OUT_BYTES
-from .vm_values import (
-    Integer,
-    Memory,
-    Region,
-    Shape,
-    Size,
-    Tensor,
-)
+from .vm_values import Integer, Memory, Region, Shape, Size, Tensor
 
 MOST_BYTES = (1 << 48) - 1
 

@@ -420,10 +420,11 @@ def tensor(e: Pieces, value: Value, descr: Value, dtype: Value, kept: Value) -> 
     """
     f = e.text
     with f.if_(e.is_kind(value, "type:NDArray")):
-        inner = e.field(value, abi.SLOT_ARRAY)
-        _null_unless(e, f.op("icmp ne", inner, None))
-        gapless = f.op("and", e.field(inner, abi.ND_FLAGS, "i32", 4), abi.C_CONTIGUOUS)
-        f.ret(f.select(f.op("icmp ne", gapless, 0), value, None))
+        gaps = f.label("gaps")
+        e.gapless(value, gaps)
+        f.ret(value)
+        f.start(gaps)
+        f.ret(None)
     _null_unless(e, e.is_kind(value, "type:ndarray"))
     flags, plain = e.field(value, abi.ND_FLAGS, "i32", 4), abi.C_CONTIGUOUS | abi.ALIGNED
     same = f.op("icmp eq", e.field(value, abi.ND_DESCR), descr)
@@ -443,15 +444,19 @@ def tensor(e: Pieces, value: Value, descr: Value, dtype: Value, kept: Value) -> 
     f.ret(view)
 
 
-@_support("ptr(ptr, ptr, i32)")
-def array(e: Pieces, value: Value, nd: Value) -> None:
-    """The array of an NDArray or a plain numpy array, of this rank; null for all else."""
+@_support("ptr(ptr, ptr, i32, ptr, ptr)")
+def array(e: Pieces, value: Value, nd: Value, descr: Value, dtype: Value) -> None:
+    """The array of an NDArray of this dtype, or a plain numpy array of that of numpy, of this rank;
+    null for all else.
+    """
     f = e.text
     ours = e.is_kind(value, "type:NDArray")
     inner = f.either(ours, lambda: e.field(value, abi.SLOT_ARRAY), lambda: value)
     _null_unless(e, f.op("icmp ne", inner, None))
     _null_unless(e, e.is_kind(inner, "type:ndarray"))
-    same = f.op("icmp eq", e.field(inner, abi.ND_NDIM, "i32", 4), nd)
+    place = f.select(ours, f.at(value, abi.SLOT_DTYPE), f.at(value, abi.ND_DESCR))
+    same = f.op("icmp eq", f.load("ptr", place), f.select(ours, dtype, descr))
+    same = f.op("and", same, f.op("icmp eq", e.field(inner, abi.ND_NDIM, "i32", 4), nd))
     f.ret(f.select(same, inner, None))
 
 
@@ -477,14 +482,8 @@ def adopt(e: Pieces, value: Value) -> None:
     f = e.text
     slow = f.label("slow")
     with f.if_(e.is_kind(value, "type:NDArray")):
-        look = f.label("look")
-        inner = e.field(value, abi.SLOT_ARRAY)
-        f.branch(f.op("icmp eq", inner, None), slow, look)
-        f.start(look)
-        gapless = f.op("and", e.field(inner, abi.ND_FLAGS, "i32", 4), abi.C_CONTIGUOUS)
-        with f.if_(f.op("icmp ne", gapless, 0)):
-            f.ret(value)
-        f.jump(slow)
+        e.gapless(value, slow)
+        f.ret(value)
     plain = f.op("icmp eq", value, e.word("obj:None"))
     for name in ("int", "float", "bool", "str", "ShapeTuple"):
         plain = f.op("or", plain, e.is_kind(value, f"type:{name}"))
