@@ -429,6 +429,30 @@ def test_layers_that_are_alike_are_written_once(monkeypatch):
     means_the_same(mod, new)
 
 
+def test_layers_whose_queries_are_moved_otherwise_are_not_alike():
+    """Also where a long way leads from the scores to these queries, which ends before it is seen
+    how they are moved.
+    """
+
+    def layers(emit, x, y, z):
+        def layer(axes):
+            def between(emit, s):
+                far = q
+                for _ in range(15):
+                    far = emit(op.negative(far))
+                return op.add(emit(op.add(s, far)), x)
+
+            q = emit(op.permute_dims(x, axes))
+            return emit(parts(emit, q, y, z, between))
+
+        return [layer([0, 1, 2, 3]), layer([0, 2, 1, 3]), layer([0, 1, 3, 2])]
+
+    mod = model(layers, *[(2, 4, 4, 4)] * 3, dtype="float64")
+    new = fuse(mod)
+    assert calls(new).count("call_tir") == 3
+    means_the_same(mod, new)
+
+
 def test_exact_numerics_keep_the_parts():
     mod = model(parts, *SHAPES)
     with PassContext(config={"numerics": "exact"}):

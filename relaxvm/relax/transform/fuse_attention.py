@@ -187,11 +187,13 @@ class _Parts:
         keys, seen = self._keys, dict[Any, Any]()
         # First what the scores are made of up to the product, then what only moves its inputs.
         for roots, through in ((path, _SEEN_THROUGH), (inputs, _MOVES)):
-            todo = [(x, 0) for x in roots]
+            # Each by itself: one ends where the other may go on.
+            todo, entered = [(x, 0) for x in roots], set[Any]()
             for x, depth in todo:
-                if x in seen:
+                if x in entered:
                     continue
-                seen[x] = None
+                entered.add(x)
+                seen.setdefault(x, None)
                 if depth < 2 * _STEPS and isinstance(call := self.value.get(x), Call):
                     if call.op in through:
                         seen[x] = call
