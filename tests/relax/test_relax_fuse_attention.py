@@ -429,6 +429,19 @@ def test_layers_that_are_alike_are_written_once(monkeypatch):
     means_the_same(mod, new)
 
 
+def test_layers_of_one_formula_that_are_written_differently_share_a_kernel():
+    def layers(emit, x, y, z):
+        turned = emit(op.permute_dims(x, SPLIT))
+        back = emit(op.permute_dims(turned, SPLIT))
+        return [emit(parts(emit, q, y, z)) for q in (x, back, z)]
+
+    mod = model(layers, *[(2, 4, 4, 4)] * 3, dtype="float64")
+    new = fuse(mod)
+    assert calls(new) == ["call_tir"] * 3
+    assert len(new.functions) == 3
+    means_the_same(mod, new)
+
+
 def test_layers_whose_queries_are_moved_otherwise_are_not_alike():
     """Also where a long way leads from the scores to these queries, which ends before it is seen
     how they are moved.

@@ -485,7 +485,8 @@ class _Attention:
         values = list(seen)
         if (heads_first, likeness) not in alike:
             formula, tensors = self._formula(heads_first)
-            places = [(i, tensors[x]) for i, x in enumerate(values) if x in tensors]
+            # In the order of the formula's, which others may have that see other values.
+            places = [(values.index(x), tensor) for x, tensor in tensors.items()]
             alike[heads_first, likeness] = formula, places, seen
         formula, places, _ = alike[heads_first, likeness]
         return self.parts.kernels.called(formula, {values[i]: t for i, t in places}, call)
