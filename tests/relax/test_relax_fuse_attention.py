@@ -280,6 +280,28 @@ def test_rows_of_which_another_mask_hides_the_keys_that_are_left(added, low):
     means_the_same(mod, fused(mod), *arrays, filled)
 
 
+@pytest.mark.parametrize("low", [-np.inf, -1e9])
+@pytest.mark.parametrize("added", [True, False])
+def test_a_mask_over_positions_hides_no_more_than_another_leaves(added, low):
+    """The second leaves the first query a key that the first mask hides: no key is lower."""
+    masks = [np.tri(10, 12, shift, bool) for shift in (-1, 0)]
+    if added:
+        masks[0] = ~np.tri(10, 12, 0, bool)
+
+    def build(emit, q, k, v):
+        def between(emit, s):
+            def behind(mask, s):
+                if added:
+                    return op.add(s, relax.const(np.where(mask, 0.0, low), "float64"))
+                return op.where(relax.const(mask), s, relax.const(low, "float64"))
+
+            return behind(masks[1], emit(behind(masks[0], s)))
+
+        return parts(emit, q, k, v, between)
+
+    both(build, *SHAPES)
+
+
 # -- dtypes, threads, both ways of running ---------------------------------------------------------
 
 

@@ -635,22 +635,26 @@ def _masked(score: PrimExpr, analyzer: Analyzer) -> tuple[PrimExpr | None, PrimE
             (mask.condition, mask.true_value, mask.false_value),
             (Not(mask.condition), mask.false_value, mask.true_value),
         ):
-            if not isinstance(low, FloatImm) or low.value > max(_LOW, low.dtype.min_value):
+            if not isinstance(low, FloatImm) or not _is_low(low):
                 continue
             seen = analyzer.simplify(seen)
             if any(isinstance(n, ProducerLoad) for n in walk(seen)):
                 continue
             # Where all keys of a query are as low as one another, none of them is hidden: neither
-            # by positions nor by what is read.
+            # by positions, of another mask either, nor by what is read.
             first = substitute(seen, {_J: const(0, "int64")})
             rest = [shown] if other is None else [shown, other]
-            reads = any(isinstance(n, ProducerLoad) for x in rest for n in walk(x))
-            if low.value == -inf or (not reads and analyzer.can_prove(first)):
+            lower = any(isinstance(n, ProducerLoad) or _is_low(n) for x in rest for n in walk(x))
+            if low.value == -inf or (not lower and analyzer.can_prove(first)):
                 if other is None:
                     return seen, shown
                 added = isinstance(shown, FloatImm) and shown.value == 0
                 return seen, other if added else other + shown
     return None, score
+
+
+def _is_low(x: Node) -> bool:
+    return isinstance(x, FloatImm) and x.value <= max(_LOW, x.dtype.min_value)
 
 
 def _masks_in(score: PrimExpr) -> Iterator[tuple[Select, PrimExpr | None]]:
