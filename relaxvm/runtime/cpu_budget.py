@@ -121,9 +121,10 @@ def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Cal
 
     def finish() -> None:
         take()
-        for _ in todo:
+        # Who was interrupted here may come back for the rest.
+        while todo:
             taken.get()
-        todo.clear()
+            todo.pop()
         if failed:
             raise failed[min(failed)]
 

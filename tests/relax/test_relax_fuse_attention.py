@@ -280,6 +280,28 @@ def test_rows_of_which_another_mask_hides_the_keys_that_are_left(added, low):
     means_the_same(mod, fused(mod), *arrays, filled)
 
 
+@pytest.mark.parametrize("low", [-np.inf, -1e9])
+@pytest.mark.parametrize("added", [True, False])
+def test_a_mask_over_positions_hides_no_more_than_another_leaves(added, low):
+    """The second leaves the first query a key that the first mask hides: no key is lower."""
+    masks = [np.tri(10, 12, shift, bool) for shift in (-1, 0)]
+    if added:
+        masks[0] = ~np.tri(10, 12, 0, bool)
+
+    def build(emit, q, k, v):
+        def between(emit, s):
+            def behind(mask, s):
+                if added:
+                    return op.add(s, relax.const(np.where(mask, 0.0, low), "float64"))
+                return op.where(relax.const(mask), s, relax.const(low, "float64"))
+
+            return behind(masks[1], emit(behind(masks[0], s)))
+
+        return parts(emit, q, k, v, between)
+
+    both(build, *SHAPES)
+
+
 # -- dtypes, threads, both ways of running ---------------------------------------------------------
 
 
@@ -426,6 +448,43 @@ def test_layers_that_are_alike_are_written_once(monkeypatch):
     assert calls(new).count("call_tir") == 6
     # Two masks are two values, read alike; a negated one is another formula.
     assert len(written) == 4
+    means_the_same(mod, new)
+
+
+def test_layers_of_one_formula_that_are_written_differently_share_a_kernel():
+    def layers(emit, x, y, z):
+        turned = emit(op.permute_dims(x, SPLIT))
+        back = emit(op.permute_dims(turned, SPLIT))
+        return [emit(parts(emit, q, y, z)) for q in (x, back, z)]
+
+    mod = model(layers, *[(2, 4, 4, 4)] * 3, dtype="float64")
+    new = fuse(mod)
+    assert calls(new) == ["call_tir"] * 3
+    assert len(new.functions) == 3
+    means_the_same(mod, new)
+
+
+def test_layers_whose_queries_are_moved_otherwise_are_not_alike():
+    """Also where a long way leads from the scores to these queries, which ends before it is seen
+    how they are moved.
+    """
+
+    def layers(emit, x, y, z):
+        def layer(axes):
+            def between(emit, s):
+                far = q
+                for _ in range(15):
+                    far = emit(op.negative(far))
+                return op.add(emit(op.add(s, far)), x)
+
+            q = emit(op.permute_dims(x, axes))
+            return emit(parts(emit, q, y, z, between))
+
+        return [layer([0, 1, 2, 3]), layer([0, 2, 1, 3]), layer([0, 1, 3, 2])]
+
+    mod = model(layers, *[(2, 4, 4, 4)] * 3, dtype="float64")
+    new = fuse(mod)
+    assert calls(new).count("call_tir") == 3
     means_the_same(mod, new)
 
 

@@ -6,6 +6,7 @@ import ctypes
 import importlib.util
 import os
 import pathlib
+import queue
 import signal
 import struct
 import subprocess
@@ -13,6 +14,7 @@ import sys
 import textwrap
 import threading
 import time
+import types
 import warnings
 
 import numpy as np
@@ -495,3 +497,22 @@ def test_work_side_by_side_is_all_done_and_its_errors_are_raised(monkeypatch, th
 
     with pytest.raises(OSError, match="4"):
         cpu_budget.side_by_side(fails, range(9))
+
+
+def test_who_is_interrupted_waiting_for_work_may_wait_again(monkeypatch):
+    class Interrupted(queue.SimpleQueue):
+        times = 0
+
+        def get(self):
+            self.times += 1
+            if self.times == 3:
+                raise KeyboardInterrupt
+            return super().get(timeout=20)
+
+    monkeypatch.setattr(cpu_budget, "queue", types.SimpleNamespace(SimpleQueue=Interrupted))
+    done = []
+    finish = cpu_budget.begun_side_by_side(done.append, range(5))
+    with pytest.raises(KeyboardInterrupt):
+        finish()
+    finish()
+    assert sorted(done) == list(range(5))

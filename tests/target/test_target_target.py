@@ -179,17 +179,25 @@ def test_what_llvm_would_end_the_process_for_is_an_error(target, message):
         cpu_model(target)
 
 
-def test_an_llvm_that_is_missing_or_too_old_is_told(monkeypatch):
-    def missing():
-        raise LinkError("not there")
+def test_an_llvm_that_is_missing_damaged_or_too_old_is_told(monkeypatch):
+    """llvmlite raises OSError where its library cannot be loaded."""
 
-    def prepare():
-        raise ImportError("no llvmlite")
+    def raising(error):
+        def raises():
+            raise error
+
+        return raises
 
     host_machine.cache_clear()
     machine.llvm.cache_clear()
+    no_library = raising(OSError("no llvmlite"))
     try:
-        for version in (missing, lambda: (14, 0, 6)):
+        for version, prepare in (
+            (raising(LinkError("not there")), raising(ImportError("no llvmlite"))),
+            (raising(ImportError("damaged")), raising(ImportError("no llvmlite"))),
+            (no_library, no_library),
+            (lambda: (14, 0, 6), no_library),
+        ):
             monkeypatch.setattr(machine.native, "llvm_version", version)
             monkeypatch.setattr(machine.passes, "prepare", prepare)
             with pytest.raises(CodegenError, match="needs llvmlite: no llvmlite; pip install"):

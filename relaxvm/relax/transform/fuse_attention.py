@@ -187,11 +187,13 @@ class _Parts:
         keys, seen = self._keys, dict[Any, Any]()
         # First what the scores are made of up to the product, then what only moves its inputs.
         for roots, through in ((path, _SEEN_THROUGH), (inputs, _MOVES)):
-            todo = [(x, 0) for x in roots]
+            # Each by itself: one ends where the other may go on.
+            todo, entered = [(x, 0) for x in roots], set[Any]()
             for x, depth in todo:
-                if x in seen:
+                if x in entered:
                     continue
-                seen[x] = None
+                entered.add(x)
+                seen.setdefault(x, None)
                 if depth < 2 * _STEPS and isinstance(call := self.value.get(x), Call):
                     if call.op in through:
                         seen[x] = call
@@ -483,7 +485,8 @@ class _Attention:
         values = list(seen)
         if (heads_first, likeness) not in alike:
             formula, tensors = self._formula(heads_first)
-            places = [(i, tensors[x]) for i, x in enumerate(values) if x in tensors]
+            # In the order of the formula's, which others may have that see other values.
+            places = [(values.index(x), tensor) for x, tensor in tensors.items()]
             alike[heads_first, likeness] = formula, places, seen
         formula, places, _ = alike[heads_first, likeness]
         return self.parts.kernels.called(formula, {values[i]: t for i, t in places}, call)
@@ -632,22 +635,26 @@ def _masked(score: PrimExpr, analyzer: Analyzer) -> tuple[PrimExpr | None, PrimE
             (mask.condition, mask.true_value, mask.false_value),
             (Not(mask.condition), mask.false_value, mask.true_value),
         ):
-            if not isinstance(low, FloatImm) or low.value > max(_LOW, low.dtype.min_value):
+            if not isinstance(low, FloatImm) or not _is_low(low):
                 continue
             seen = analyzer.simplify(seen)
             if any(isinstance(n, ProducerLoad) for n in walk(seen)):
                 continue
             # Where all keys of a query are as low as one another, none of them is hidden: neither
-            # by positions nor by what is read.
+            # by positions, of another mask either, nor by what is read.
             first = substitute(seen, {_J: const(0, "int64")})
             rest = [shown] if other is None else [shown, other]
-            reads = any(isinstance(n, ProducerLoad) for x in rest for n in walk(x))
-            if low.value == -inf or (not reads and analyzer.can_prove(first)):
+            lower = any(isinstance(n, ProducerLoad) or _is_low(n) for x in rest for n in walk(x))
+            if low.value == -inf or (not lower and analyzer.can_prove(first)):
                 if other is None:
                     return seen, shown
                 added = isinstance(shown, FloatImm) and shown.value == 0
                 return seen, other if added else other + shown
     return None, score
+
+
+def _is_low(x: Node) -> bool:
+    return isinstance(x, FloatImm) and x.value <= max(_LOW, x.dtype.min_value)
 
 
 def _masks_in(score: PrimExpr) -> Iterator[tuple[Select, PrimExpr | None]]:

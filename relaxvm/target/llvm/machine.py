@@ -56,7 +56,7 @@ def llvm() -> Any:
     """The llvmlite binding with all its targets ready."""
     try:
         binding = passes.prepare()
-    except ImportError as error:
+    except (ImportError, OSError) as error:
         raise CodegenError(
             f"cannot compile: the code generator needs llvmlite: {error}; pip install llvmlite"
         ) from error
@@ -75,7 +75,7 @@ def _version() -> str:
 def _llvm_version() -> tuple[int, ...]:
     """Without loading LLVM, which takes 30 ms and 50 MB, if it was loaded here before."""
     version: tuple[int, ...] = ()
-    with contextlib.suppress(LinkError):
+    with contextlib.suppress(LinkError, ImportError, OSError):
         version = native.llvm_version()
     # That of llvmlite 0.44. What is missing or too old, it says itself.
     return version if version >= (15,) else tuple(llvm().llvm_version_info)
