@@ -471,7 +471,9 @@ class Analyzer:
                     continue
             if not ready and (parts := parts_of(e)):
                 stack.append((e, True))
-                stack += [(p, False) for p in parts if id(p) not in memo]
+                for p in parts:
+                    if id(p) not in memo:
+                        stack.append((p, False))
                 continue
             simple = self._simplify_one(e)
             memo[id(e)] = (e, simple)
@@ -564,9 +566,11 @@ class Analyzer:
         """Join ``k*c*(x // c) + k*(x % c)`` into ``k*x``; exact for every divisor but 0. In the
         remainder multiples of c may be missing: ``7*((13*i + j) // 7) + (6*i + j) % 7``.
         """
-        mods = [m[0] for m in poly.terms if len(m) == 1 and isinstance(m[0], FloorMod)]
-        for mod in mods:
-            if not isinstance(mod.b, IntImm) or mod.b.value == 0 or (mod,) not in poly.terms:
+        for monomial in tuple(poly.terms):
+            mod = monomial[0] if len(monomial) == 1 else None
+            if not isinstance(mod, FloorMod) or monomial not in poly.terms:
+                continue
+            if not isinstance(mod.b, IntImm) or mod.b.value == 0:
                 continue
             k = poly.terms[(mod,)]
             joined = self._find_quotient(poly, mod, k * mod.b.value)

@@ -513,7 +513,8 @@ class CompareExpr(BinaryExpr):
     __slots__ = ()
 
     def _init_derived_(self) -> None:
-        derive(self, "dtype", BOOL.with_lanes(self.a.dtype.lanes))
+        lanes = self.a.dtype.lanes
+        derive(self, "dtype", BOOL if lanes == 1 else BOOL.with_lanes(lanes))
 
 
 class LogicalExpr(BinaryExpr):
@@ -1158,7 +1159,8 @@ def fold_int(cls: type[BinaryExpr], a: IntImm, b: IntImm) -> PrimExpr:
     result = INT_MEANING[cls](a.value, b.value)
     if issubclass(cls, CompareExpr):
         return IntImm(BOOL, int(result))
-    return IntImm(a.dtype, wrap_int(result, a.dtype))
+    low, high = _INT_BOUNDS[a.dtype]
+    return IntImm(a.dtype, result if low <= result <= high else wrap_int(result, a.dtype))
 
 
 def trunc_div(a: int, b: int) -> int:

@@ -1072,7 +1072,8 @@ class PrimFunc(BaseFunc):
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers of the buffer parameters, in order."""
-        return tuple(self.buffer_map[p] for p in self.params if p in self.buffer_map)
+        bound = dict(self.buffer_map.items())
+        return tuple([bound[p] for p in self.params if p in bound])
 
 
 _body_nodes: weakref.WeakKeyDictionary[PrimFunc, list[Node]] = weakref.WeakKeyDictionary()

@@ -61,7 +61,7 @@ def test_nodes_have_slots_and_refuse_assignment():
 def test_map_children_keeps_identity_when_nothing_changes():
     e = Var("x") + 1
     assert map_children(e, lambda c: c) is e
-    assert children(e) == [e.a, e.b]
+    assert list(children(e)) == [e.a, e.b]
 
 
 def test_replace_keeps_identity_and_names_unknown_fields():

@@ -377,16 +377,11 @@ class ExprEmitter(Values):
             known = self._accesses[key] = access_of(indices, self.written)
         return known
 
-    def _offset(self, access: Access) -> int:
-        """How many elements from `rest` on, in the copy at hand."""
+    def address(self, dtype: DataType, pointer: Value, access: Access, rest: Value) -> Value:
+        """The address of an element or the first of a run, in memory of `dtype` elements."""
         offset = access.offset
         for var, step in access.steps:
             offset += step * self.written[var]
-        return offset
-
-    def address(self, dtype: DataType, pointer: Value, access: Access, rest: Value) -> Value:
-        """The address of an element or the first of a run, in memory of `dtype` elements."""
-        offset = self._offset(access)
         key = pointer, dtype, id(access), rest, offset
         place = self.text.known.get(key)
         if place is None:
@@ -409,8 +404,8 @@ class ExprEmitter(Values):
 
     def whole_index(self, pointer: Value, access: Access, rest: Value) -> Value:
         """The index itself in memory, wide."""
-        offset = wrap_int(self._offset(access), _INT64)
-        first = self.widened(access.rest, rest)
+        offset = sum([step * self.written[var] for var, step in access.steps], access.offset)
+        first, offset = self.widened(access.rest, rest), wrap_int(offset, _INT64)
         self.moving.add((self.text.name, pointer))
         return self.text.op("add", first, offset) if offset else first
 
@@ -425,7 +420,7 @@ class ExprEmitter(Values):
 
     def run_of(self, handle: Var, lanes: int) -> Value:
         """The pointer to memory of which so many elements are read or written at once."""
-        place = self.text.name, self.pointer(handle)
+        place = self.text.name, self.env.get(handle) or self.pointer(handle)
         self.widest[place] = max(lanes, self.widest.get(place, 1))
         return place[1]
 

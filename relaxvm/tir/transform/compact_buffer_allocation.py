@@ -36,7 +36,6 @@ from ...ir import (
     Sub,
     Var,
     cast,
-    children,
     const,
     descend,
     walk,
@@ -167,7 +166,8 @@ def _used_by(n: Any) -> Sequence[Any]:
         return (n.data,)
     if isinstance(n, Call) and n.op is INTRINSICS["address_of"]:
         return [a.buffer if isinstance(a, BufferLoad) else a for a in n.args]
-    return children(n)
+    below: Sequence[Any] = n._children_
+    return below
 
 
 def _is_run(index: PrimExpr) -> bool:

@@ -452,17 +452,24 @@ class _Lanes(StmtRewriter):
         """One statement as a serial loop of its own, with a variable of its own."""
         return fresh_copy(self.loop.replace(kind=ForKind.SERIAL, body=stmt))
 
-    def _handled(self, stmt: Stmt) -> Stmt | Steps:
-        if isinstance(stmt, (BufferStore, Evaluate)):
-            if self.env.keys().isdisjoint(map(id, walk(stmt))):
-                # The same in every iteration: once is enough for a store, and for what has no
-                # effect.
-                return stmt
-        if isinstance(stmt, (Evaluate, AssertStmt, While)):
-            return self._serial(stmt)
-        return super()._handled(stmt)
+    def _is_steady(self, stmt: Stmt) -> bool:
+        """Whether a statement is the same in every iteration: once is enough for a store, and for
+        what has no effect.
+        """
+        return self.env.keys().isdisjoint(map(id, walk(stmt)))
+
+    def on_evaluate(self, stmt: Evaluate) -> Stmt:
+        return stmt if self._is_steady(stmt) else self._serial(stmt)
+
+    def on_assert(self, stmt: AssertStmt) -> Any:
+        return self._serial(stmt)
+
+    def on_while(self, stmt: While) -> Any:
+        return self._serial(stmt)
 
     def on_store(self, stmt: BufferStore) -> Stmt:
+        if self._is_steady(stmt):
+            return stmt
         try:
             indices = tuple(self.expr(i) for i in stmt.indices)
             value = self.expr(stmt.value)
