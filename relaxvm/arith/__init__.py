@@ -36,6 +36,7 @@ from .iter_map import detect_iter_map as detect_iter_map
 from .modular import ModularSet as ModularSet
 from .tree import conjuncts as conjuncts
 from .tree import summands as summands
+from .tree import value_of as value_of
 
 if typing.TYPE_CHECKING:
     from . import int_set as int_set

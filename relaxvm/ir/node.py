@@ -453,10 +453,18 @@ def _is_flat(annotation: Any, cls: type) -> bool:
     return isinstance(element, type) and issubclass(element, Node)
 
 
-def _only_child(fields: list[str], kinds: list[str]) -> str | None:
-    """The one field that is visited, where that is a node: what is below is kept in a slot."""
-    visited = [name for name, kind in zip(fields, kinds) if kind != "leaf"]
-    return visited[0] if len(visited) == 1 and kinds[fields.index(visited[0])] == "node" else None
+def _kept_children(kinds: Mapping[str, str], optional: set[str], flat: set[str]) -> str | None:
+    """What is below a node, as text, if that is to be kept in a slot: one node, or nodes and tuples
+    of nodes.
+    """
+    visited = [name for name, kind in kinds.items() if kind != "leaf"]
+    if len(visited) == 1 and kinds[visited[0]] == "node":
+        (only,) = visited
+        return f"({only},) if {only} is not None else ()" if only in optional else f"({only},)"
+    sure = all(n in flat or (kinds[n] == "node" and n not in optional) for n in visited)
+    if not sure or flat.isdisjoint(visited):
+        return None
+    return f"({', '.join(f'*{n}' if n in flat else n for n in visited)},)"
 
 
 def _frozen_setattr(self: Any, name: str, value: object) -> None:
@@ -476,6 +484,7 @@ def _generate(
     optional: set[str],
     floats: set[str],
     interned: bool,
+    flat: set[str],
 ) -> None:
     scope: dict[str, Any] = {
         "DataType": DataType,
@@ -491,8 +500,6 @@ def _generate(
         "set_": object.__setattr__,
     }
     frozen = checks_enabled()
-    # Tuples of nodes, and of nothing else.
-    flat = {n for n in fields if _is_flat(vars(cls).get("__annotations__", {}).get(n), cls)}
     signature = []
     for name in fields:
         if name in cls._defaults:  # type: ignore[attr-defined]
@@ -532,13 +539,10 @@ def _generate(
     for name, source in (dict(zip(fields, fields)) | node_class._copied_).items():
         assign = f"set_(self, {name!r}, {source})" if frozen else f"self.{name} = {source}"
         lines.append(f"    {assign}")
-    only_child = _only_child(fields, kinds)
-    if only_child is not None:
-        there = f"({only_child},)"
-        if only_child in optional:
-            there += f" if {only_child} is not None else ()"
+    kept = _kept_children(dict(zip(fields, kinds)), optional, flat)
+    if kept is not None:
         assign = "set_(self, '_children_', {})" if frozen else "self._children_ = {}"
-        lines.append(f"    {assign.format(there)}")
+        lines.append(f"    {assign.format(kept)}")
     if len(node_class._derived_fields) > len(node_class._copied_):
         lines.append("    self._init_derived_()")
     if interned:
@@ -590,7 +594,7 @@ def _generate(
     for name in (constructor, "_values_", "_map_children_"):
         scope[name].__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, scope[name])
-    if only_child is None:
+    if kept is None:
         parts = [name for name, _ in visited]
         plain_nodes = {kind for _, kind in visited} == {"node"} and optional.isdisjoint(parts)
         # Walks ask each node: they enter Python only where there is something to decide.
@@ -652,7 +656,10 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
         fields.append("span")
     for drop in ("__dict__", "__weakref__"):
         namespace.pop(drop, None)
-    if _only_child(fields, [kinds[n] for n in fields]) is not None:
+    optional = {n for n in fields if "None" in words[n]}
+    # Tuples of nodes, and of nothing else.
+    flat = {n for n in fields if _is_flat(namespace.get("__annotations__", {}).get(n), cls)}
+    if _kept_children({n: kinds[n] for n in fields}, optional, flat) is not None:
         own.append("_children_")
     namespace["__slots__"] = tuple(own)
     namespace.update(
@@ -670,8 +677,7 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
     metaclass: Any = type(cls)
     node_class: Any = metaclass(cls.__name__, cls.__bases__, namespace)
     node_class.__qualname__ = cls.__qualname__
-    optional = {n for n in fields if "None" in words[n]}
-    _generate(node_class, fields, [kinds[n] for n in fields], optional, floats, interned)
+    _generate(node_class, fields, [kinds[n] for n in fields], optional, floats, interned, flat)
     if (
         node_class._type_key in _TYPES
         and _TYPES[node_class._type_key].__module__ != node_class.__module__

@@ -71,6 +71,8 @@ def operands(n: Any) -> list[Any]:
         return list(n.indices)
     if type(n) is Let:
         return [n.value, n.body]
+    if isinstance(n, BinaryExpr):
+        return [n.a, n.b]
     return [c for c in n._children_ if isinstance(c, PrimExpr)]
 
 

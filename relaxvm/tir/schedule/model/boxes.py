@@ -23,10 +23,15 @@ class Access(NamedTuple):
         """Why the indices of two accesses of one memory cannot be compared; empty if they can: the
         buffers are one, or lie over the memory in the same way.
         """
-        a, b = ((x.dtype, x.shape, x.strides, x.elem_offset) for x in (self.buffer, other.buffer))
-        if self.buffer is other.buffer or a == b:
+        a, b = self.buffer, other.buffer
+        if a is b or (a.dtype, a.shape, a.strides, a.elem_offset) == (
+            b.dtype,
+            b.shape,
+            b.strides,
+            b.elem_offset,
+        ):
             return ""
-        return f"{self.buffer.name} and {other.buffer.name} are different views of one memory"
+        return f"{a.name} and {b.name} are different views of one memory"
 
 
 class Box(NamedTuple):
