@@ -12,9 +12,10 @@ Numbers are Python ints where they are constant, else expressions.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from abc import ABC
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any, NamedTuple
 
@@ -85,6 +86,10 @@ class IterMapExpr(ABC):  # noqa: B024
     """TVM's name for `IterSplitExpr` and `IterSumExpr`, to ask `isinstance`."""
 
 
+_split: Callable[..., IterSplitExpr] = functools.partial(tuple.__new__, IterSplitExpr)
+_sum: Callable[..., IterSumExpr] = functools.partial(tuple.__new__, IterSumExpr)
+# Of a tuple, and quickly.
+
 IterMapExpr.register(IterSplitExpr)
 IterMapExpr.register(IterSumExpr)
 
@@ -99,7 +104,13 @@ class IterMapper(Numbers):
     def __init__(
         self, iters: Mapping[Var, tuple[Any, Any]], analyzer: Analyzer | None = None
     ) -> None:
-        self.iters = {v: (number_of(m), number_of(e)) for v, (m, e) in iters.items()}
+        self.iters = {
+            v: (
+                first.value if isinstance(first, IntImm) else number_of(first),
+                extent.value if isinstance(extent, IntImm) else number_of(extent),
+            )
+            for v, (first, extent) in iters.items()
+        }
         super().__init__(analyzer)
         self._marks: dict[Any, IterMark] = {}
         self._memo: dict[int, tuple[PrimExpr, IterSumExpr | None]] = {}
@@ -155,7 +166,7 @@ class IterMapper(Numbers):
 
     def _read(self, e: PrimExpr) -> IterSumExpr | None:
         if isinstance(e, IntImm):
-            return IterSumExpr((), e.value)
+            return _sum(((), e.value))
         if isinstance(e, Var):
             return self._variable(e)
         if isinstance(e, BinaryExpr):
@@ -203,7 +214,7 @@ class IterMapper(Numbers):
         mark = self._marks.get(v)
         if mark is None:
             mark = self._marks[v] = IterMark(v, extent, low)
-        return IterSumExpr((IterSplitExpr(mark, 1, extent, 1),), low)
+        return _sum(((_split((mark, 1, extent, 1)),), low))
 
     def plus(self, a: IterSumExpr, b: IterSumExpr) -> IterSumExpr:
         """The sum a + b."""
@@ -224,7 +235,7 @@ class IterMapper(Numbers):
             else:
                 terms.append(t if sign == 1 else t._replace(scale=scale))
         kept = tuple([t for t in terms if not (isinstance(t.scale, int) and t.scale == 0)])
-        return IterSumExpr(kept, base)
+        return _sum((kept, base))
 
     def _same_digit(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
         return self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)

@@ -315,12 +315,13 @@ class IntImm(PrimExpr):
 
         def __init__(self, dtype: DTypeLike, value: int) -> None: ...
 
+    _sound_ = (
+        "type(dtype) is DataType and type(value) is int and dtype in _INT_BOUNDS"
+        " and _INT_BOUNDS[dtype][0] <= value <= _INT_BOUNDS[dtype][1]"
+    )
+
     @staticmethod
     def _normalise_(dtype: Any, value: Any) -> tuple[DataType, int]:
-        if type(dtype) is DataType and type(value) is int:
-            bounds = _INT_BOUNDS.get(dtype)
-            if bounds is not None and bounds[0] <= value <= bounds[1]:
-                return dtype, value
         dtype = as_dtype(dtype)
         if not (dtype.is_int or dtype.is_bool) or dtype.lanes != 1:
             raise TIRError(f"IntImm wants a scalar integer or bool dtype, got {dtype}")
@@ -427,6 +428,8 @@ class Var(PrimExpr):
             type_annotation: PrimType | PointerType | None = ...,
         ) -> None: ...
 
+    _sound_ = "isinstance(name, str) and type(dtype) is DataType"
+
     @staticmethod
     def _normalise_(name: Any, dtype: Any, type_annotation: Any) -> tuple[str, DataType, Any]:
         if isinstance(dtype, (PrimType, PointerType)):
@@ -482,6 +485,11 @@ class BinaryExpr(PrimExpr):
     a: PrimExpr
     b: PrimExpr
     symbol: ClassVar[str] = "?"
+
+    _sound_: ClassVar[str] = (
+        "isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype"
+        " and a.dtype.kind not in _NO_ARITHMETIC"
+    )
 
     @classmethod
     def _normalise_(cls, a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
@@ -886,10 +894,12 @@ class Range(Node):
     min: PrimExpr
     extent: PrimExpr
 
+    _sound_ = (
+        "isinstance(min, PrimExpr) and isinstance(extent, PrimExpr) and min.dtype is extent.dtype"
+    )
+
     @staticmethod
     def _normalise_(min: Any, extent: Any) -> tuple[PrimExpr, PrimExpr]:
-        if isinstance(min, PrimExpr) and isinstance(extent, PrimExpr) and min.dtype is extent.dtype:
-            return min, extent
         return match(min, extent)
 
     @staticmethod

@@ -12,6 +12,8 @@ Field kinds, read from the annotation, whose words are looked up in the module o
 
 A class may define
     _normalise_(*fields) -> tuple    static; converts and checks the constructor's arguments
+    _sound_                          in the same class: what holds, as text, of arguments with which
+                                     that need not be called: it would return them
     _init_derived_(self)             computes the fields declared with `derived()`
     _copied_                         or where they are found in the others: {"dtype": "a.dtype"}
     _defs_                           names of fields whose variables are bound by this node (see
@@ -190,8 +192,8 @@ class Node:
     _interned: ClassVar[bool] = False
     _children_: ClassVar[Sequence[Node]] = ()  # of each node its own; see `_children_of`
 
-    def _values_(self) -> list[Any]:
-        return []
+    def _values_(self) -> Sequence[Any]:
+        return ()
 
     def _map_children_(self: N, f: Callable[[Any], Any]) -> N:
         return self
@@ -207,7 +209,7 @@ class Node:
                 break
         else:
             return self
-        values = dict(zip(fields, self._values_())) | changes
+        values = dict(zip(fields, type(self)._values_(self))) | changes
         if len(values) > len(fields):
             unknown = ", ".join(n for n in changes if n not in fields)
             raise TypeError(
@@ -525,7 +527,13 @@ def _generate(
         lines.append(f"    ref = table_get((cls_, {', '.join(fields)})) if {exact} else None")
         lines += known
     if hasattr(cls, "_normalise_") and fields:
-        lines.append(f"    {names}{',' if len(fields) == 1 else ''} = cls_._normalise_({names})")
+        owner = next(c for c in cls.__mro__ if "_normalise_" in vars(c))
+        sound = vars(owner).get("_sound_")
+        if sound is not None:
+            scope = {**vars(sys.modules[owner.__module__]), **scope}
+            lines.append(f"    if not ({sound}):")
+        indent = "    " if sound is None else "        "
+        lines.append(f"{indent}{names}{',' * (len(fields) == 1)} = cls_._normalise_({names})")
     if interned:
         keys = [
             _KEY_CODE["float" if name in floats else "flat" if name in flat else kind].format(name)
@@ -549,9 +557,6 @@ def _generate(
         lines.append("    return remember(key, self)")
     elif len(lines) == 1:
         lines.append("    pass")
-
-    lines.append("def _values_(self):")
-    lines.append(f"    return [{', '.join(f'self.{name}' for name in fields)}]")
 
     lines.append("def children(self):")
     # What comes first and is always there: all that expressions have, mostly.
@@ -591,7 +596,12 @@ def _generate(
         lines.append(f"    return cls_({arguments})")
     exec(compile("\n".join(lines), f"<node {cls.__name__}>", "exec"), scope)
     constructor = "__new__" if interned else "__init__"
-    for name in (constructor, "_values_", "_map_children_"):
+    if len(fields) > 1:
+        cls._values_ = operator.attrgetter(*fields)  # type: ignore[attr-defined]
+    elif fields:
+        (field,) = fields
+        cls._values_ = lambda self: (getattr(self, field),)  # type: ignore[attr-defined]
+    for name in (constructor, "_map_children_"):
         scope[name].__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, scope[name])
     if kept is None:

@@ -602,6 +602,12 @@ class For(Stmt):
             span: Span = ...,
         ) -> None: ...
 
+    _sound_ = (
+        "isinstance(loop_var, Var) and isinstance(min, PrimExpr) and isinstance(extent, PrimExpr)"
+        " and min.dtype is loop_var.dtype is extent.dtype and min.dtype.is_int"
+        " and type(kind) is ForKind and isinstance(body, Stmt) and type(annotations) is Map"
+    )
+
     @staticmethod
     def _normalise_(
         loop_var: Any,
