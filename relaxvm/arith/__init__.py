@@ -35,6 +35,7 @@ from .iter_map import IterSumExpr as IterSumExpr
 from .iter_map import detect_iter_map as detect_iter_map
 from .modular import ModularSet as ModularSet
 from .tree import conjuncts as conjuncts
+from .tree import scalar_post_order as scalar_post_order
 from .tree import summands as summands
 from .tree import value_of as value_of
 

@@ -543,8 +543,8 @@ class IterMapper(Numbers):
 
     def times(self, a: IterSumExpr, factor: Number) -> IterSumExpr:
         """The sum a * factor."""
-        scaled = tuple(t._replace(scale=self.mul(t.scale, factor)) for t in a.args)
-        return IterSumExpr(scaled if factor != 0 else (), self.mul(a.base, factor))
+        scaled = tuple([_split((*t[:3], self.mul(t.scale, factor))) for t in a.args])
+        return _sum((scaled if factor != 0 else (), self.mul(a.base, factor)))
 
     def variables(self, total: IterSumExpr) -> set[Var]:
         """The iterators that a sum depends on."""

@@ -288,7 +288,7 @@ class Module:
         parts = [
             *([f'target triple = "{self.triple}"'] if self.triple else ()),
             *(line for each in every for line in each._globals),
-            *(line for name, line in declared.items() if name not in defined),
+            *[line for name, line in declared.items() if name not in defined],
         ]
         # Only one of several modules that become one may have nodes: they are numbered.
         nodes = [f"!{i} = {node}" for each in every for node, i in each._metadata.items()]
@@ -376,7 +376,7 @@ class Function:
         """One parameter more. facts: its attributes, " noalias align 64" """
         self._parameters.append(f"{of}{facts} %{name}")
         self.params.append(value(f"%{name}", of))
-        self.module.signatures[self.name] = self.result, tuple(p.type for p in self.params)
+        self.module.signatures[self.name] = self.result, tuple([p.type for p in self.params])
         return self.params[-1]
 
     def text(self) -> str:

@@ -1029,6 +1029,9 @@ def match(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _number_like(value: Any, dtype: DataType) -> PrimExpr:
+    if type(value) is int and dtype in _INT_BOUNDS and not dtype.is_bool:
+        low, high = _INT_BOUNDS[dtype]
+        return IntImm(dtype, value) if low <= value <= high else const(value)
     if isinstance(value, (bool, np.bool_)):
         return as_expr(value) if dtype.is_bool else const(int(value), dtype)
     if isinstance(value, (int, np.integer)):

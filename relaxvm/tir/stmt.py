@@ -351,8 +351,8 @@ class BufferLoad(PrimExpr):
         return buffer, _access(buffer, indices, "load")
 
     def _init_derived_(self) -> None:
-        lanes = index_lanes(self.indices, "load") * self.buffer.dtype.lanes
-        derive(self, "dtype", self.buffer.dtype.with_lanes(lanes))
+        dtype, lanes = self.buffer.dtype, index_lanes(self.indices, "load")
+        derive(self, "dtype", dtype if lanes == 1 else dtype.with_lanes(lanes * dtype.lanes))
 
 
 @node
@@ -407,7 +407,9 @@ class BufferStore(Stmt):
     @staticmethod
     def _normalise_(buffer: Any, value: Any, indices: Any, span: Any) -> tuple[Any, ...]:
         indices = _access(buffer, indices, "store")
-        wanted = buffer.dtype.with_lanes(index_lanes(indices, "store") * buffer.dtype.lanes)
+        wanted, lanes = buffer.dtype, index_lanes(indices, "store")
+        if lanes != 1:
+            wanted = wanted.with_lanes(lanes * wanted.lanes)
         if not isinstance(value, PrimExpr):
             value = as_expr(value, buffer.dtype)
         if value.dtype is not wanted:
@@ -926,6 +928,11 @@ class Block(Stmt):
         "init",
         "body",
         "annotations",
+    )
+
+    _sound_ = (
+        "type(iter_vars) is type(reads) is type(writes) is type(alloc_buffers)"
+        " is type(match_buffers) is tuple and type(annotations) is Map"
     )
 
     @staticmethod

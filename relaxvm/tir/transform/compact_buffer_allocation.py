@@ -55,7 +55,7 @@ from ..stmt import (
     Stmt,
     statements_below,
 )
-from .rewriter import Steps, StmtRewriter, bind_sizes, constant, with_loads
+from .rewriter import Steps, StmtRewriter, bind_sizes, constant, replace_tuple, with_loads
 
 
 @prim_func_pass(opt_level=0)
@@ -209,7 +209,7 @@ class _Box(NamedTuple):
     @property
     def kept(self) -> tuple[int, ...]:
         """The axes with more than one element."""
-        return tuple(k for k, e in enumerate(self.extent) if constant(e) != 1)
+        return tuple([k for k, e in enumerate(self.extent) if constant(e) != 1])
 
 
 def _is_larger(extent: PrimExpr, size: PrimExpr) -> bool:
@@ -503,7 +503,7 @@ class _Shrink(StmtRewriter):
 
     def _place(self, b: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         box = self.boxes[b]
-        place = tuple(self._moved(indices[k], box.low[k]) for k in box.kept)
+        place = tuple([self._moved(indices[k], box.low[k]) for k in box.kept])
         return place or (const(0, indices[0].dtype),)
 
     def _moved(self, index: PrimExpr, low: PrimExpr) -> PrimExpr:
@@ -524,12 +524,9 @@ class _Shrink(StmtRewriter):
 
     def on_store(self, stmt: BufferStore) -> Stmt:
         value = self.expr(stmt.value)
-        indices = tuple(self.expr(i) for i in stmt.indices)
+        indices = replace_tuple(stmt.indices, self.expr)
         if stmt.buffer in self.boxes:
             indices = self._place(stmt.buffer, indices)
-        same = value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices))
-        if same and stmt.buffer not in self.boxes:
-            return stmt
         return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
 
     def on_for(self, stmt: For) -> Steps:
@@ -551,8 +548,8 @@ class _Shrink(StmtRewriter):
             body=body,
             init=init,
             alloc_buffers=tuple(self.buffer(b) for b in kept),
-            reads=tuple(self._region(r) for r in stmt.reads),
-            writes=tuple(self._region(r) for r in stmt.writes),
+            reads=replace_tuple(stmt.reads, self._region),
+            writes=replace_tuple(stmt.writes, self._region),
         )
 
     def _region(self, r: BufferRegion) -> BufferRegion:

@@ -27,7 +27,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...arith import Analyzer, conjuncts, linear_in, stride
+from ...arith import Analyzer, conjuncts, linear_in, scalar_post_order, stride
 from ...ir import (
     GE,
     GT,
@@ -394,7 +394,8 @@ class _Lanes(StmtRewriter):
                 return []
             return [c for c in n._children_ if isinstance(c, PrimExpr)]
 
-        for n in post_order(e, below):
+        order = scalar_post_order(e, done)
+        for n in post_order(e, below) if Let in map(type, order) else order:
             if id(n) in done:
                 continue
             if isinstance(n, Var):
