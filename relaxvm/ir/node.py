@@ -373,11 +373,12 @@ class _KeyedRef(weakref.ref):  # type: ignore[type-arg]
 
 
 _interned: dict[tuple[Any, ...], _KeyedRef] = {}
-# References to nodes that are gone; they leave the table when the next node comes into it.
+# References to nodes that are gone; they leave the table together when a node comes into it.
 _gone: collections.deque[_KeyedRef] = collections.deque()
+_MOST_GONE = 64
 
 
-def _remember(key: tuple[Any, ...], value: Any) -> Any:
+def _clear_out() -> None:
     while _gone:
         try:
             old = _gone.popleft()
@@ -385,8 +386,11 @@ def _remember(key: tuple[Any, ...], value: Any) -> Any:
             break  # another thread was faster
         if _interned.get(old.key) is old:
             del _interned[old.key]
-    ref = _KeyedRef(value, _gone.append)
-    ref.key = key
+
+
+def _remember(ref: _KeyedRef, value: Any) -> Any:
+    """The node in the table that is equal to `value`, itself if there is none."""
+    key = ref.key
     while True:
         current = _interned.setdefault(key, ref)
         if current is ref:
@@ -496,6 +500,10 @@ def _generate(
         "value_key": value_key,
         "pack": _pack_double,
         "table_get": _interned.get,
+        "table": _interned,
+        "gone": _gone,
+        "clear_out": _clear_out,
+        "keyed": _KeyedRef,
         "remember": _remember,
         "new": object.__new__,
         "cls_": cls,
@@ -554,7 +562,10 @@ def _generate(
     if len(node_class._derived_fields) > len(node_class._copied_):
         lines.append("    self._init_derived_()")
     if interned:
-        lines.append("    return remember(key, self)")
+        lines.append(f"    if len(gone) > {_MOST_GONE}: clear_out()")
+        lines.append("    ref = keyed(self, gone.append)")
+        lines.append("    ref.key = key")
+        lines.append("    return self if table.setdefault(key, ref) is ref else remember(ref, self)")
     elif len(lines) == 1:
         lines.append("    pass")
 
