@@ -168,7 +168,13 @@ class ExprEmitter(Values):
                     if node in sums:
                         memo[node] = sums[node]
                         continue
-                    state, inner = self._operands(node), []
+                    if type(node) in _BINARY:
+                        state = [node.a, node.b]
+                    elif type(node) is BufferLoad:
+                        state = [self.access(node.indices).rest]
+                    else:
+                        state = self._operands(node)
+                    inner = []
                     for part in state:
                         if part not in memo:
                             leaf = _LEAVES.get(type(part))
@@ -215,12 +221,8 @@ class ExprEmitter(Values):
             self._memo.popitem()
 
     def _operands(self, node: Any) -> list[PrimExpr]:
-        """The subexpressions to evaluate before `node`."""
+        """The subexpressions to evaluate before `node`, which is neither binary nor a load."""
         kind = type(node)
-        if kind in _BINARY:
-            return [node.a, node.b]
-        if kind is BufferLoad:
-            return [self.access(node.indices).rest]
         if kind is Cast and type(node.value) in (Var, SizeVar):
             return []
         if kind is Call:
@@ -391,16 +393,19 @@ class ExprEmitter(Values):
     def _address(
         self, dtype: DataType, pointer: Value, access: Access, rest: Value, offset: int
     ) -> Value:
-        first = self.widened(access.rest, rest)
-        element = storage_type(dtype.element, self.module.native_half)
-        if first == "0":
-            first, offset = int_constant(wrap_int(offset, _INT64), "i64"), 0
-        if first.startswith("%"):
-            self.moving.add((self.text.name, pointer))
-        if not offset:
-            return self.text.element(element, pointer, first, True) if first != "0" else pointer
-        size_bytes = wrap_int(offset * dtype.element.itemsize, _INT64)
-        return self.text.at(self.text.element(element, pointer, first), size_bytes)
+        text, key = self.text, (pointer, dtype, id(access), rest)
+        base = text.known.get(key) if offset else None
+        if base is None:
+            first = self.widened(access.rest, rest)
+            element = storage_type(dtype.element, self.module.native_half)
+            if first == "0":
+                first, offset = int_constant(wrap_int(offset, _INT64), "i64"), 0
+            if first.startswith("%"):
+                self.moving.add((text.name, pointer))
+            if not offset:
+                return text.element(element, pointer, first, True) if first != "0" else pointer
+            base = text.known[key] = text.element(element, pointer, first)
+        return text.element("i8", base, wrap_int(offset * dtype.element.itemsize, _INT64))
 
     def whole_index(self, pointer: Value, access: Access, rest: Value) -> Value:
         """The index itself in memory, wide."""
