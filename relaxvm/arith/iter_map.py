@@ -354,6 +354,8 @@ class IterMapper(Numbers):
 
     def _in_order(self, total: IterSumExpr) -> list[IterSplitExpr] | None:
         left = list(total.args)
+        if len(left) == 1 and type(left[0].scale) is int and left[0].scale > 0:
+            return left
         scales = [t.scale for t in left if isinstance(t.scale, int)]
         if len(scales) == len(left):
             if scales and min(scales) <= 0:
@@ -631,6 +633,8 @@ class IterMapper(Numbers):
         """Whether the digits give the mark's whole value."""
         reach: Number = 1
         left = list(digits)
+        if len(left) == 1 and left[0].lower_factor == 1 and left[0].extent is mark.extent:
+            return True
         while left:
             following = next((d for d in left if self.at_most(d.lower_factor, reach)), None)
             if following is None:
