@@ -27,6 +27,7 @@ from .interval import Domains as Domains
 from .interval import Ends as Ends
 from .interval import Interval as Interval
 from .interval import interval_of as interval_of
+from .interval import range_of as range_of
 from .iter_map import IterMapExpr as IterMapExpr
 from .iter_map import IterMapper as IterMapper
 from .iter_map import IterMark as IterMark

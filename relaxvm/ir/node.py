@@ -565,7 +565,8 @@ def _generate(
         lines.append(f"    if len(gone) > {_MOST_GONE}: clear_out()")
         lines.append("    ref = keyed(self, gone.append)")
         lines.append("    ref.key = key")
-        lines.append("    return self if table.setdefault(key, ref) is ref else remember(ref, self)")
+        lines.append("    if table.setdefault(key, ref) is ref: return self")
+        lines.append("    return remember(ref, self)")
     elif len(lines) == 1:
         lines.append("    pass")
 

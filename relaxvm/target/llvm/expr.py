@@ -149,6 +149,8 @@ class ExprEmitter(Values):
 
     def evaluate(self, root: PrimExpr) -> Value:
         """The value of `root`, emitted here."""
+        if type(root) is IntImm:
+            return int_constant(root.value, value_type(root.dtype))
         stack: list[tuple[Any, Any]] = [(root, None)]
         memo = self._memo
         while stack:

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any, NamedTuple
 
-from ...arith import Analyzer, IterMapper, IterSumExpr, as_number, conjuncts, interval_of
+from ...arith import Analyzer, IterMapper, IterSumExpr, as_number, conjuncts, interval_of, range_of
 from ...ir import (
     INTRINSICS,
     LT,
@@ -414,9 +414,7 @@ class _Prover:
     def _inside(self, access: _Access, loop: Stmt, box: _Box, shape: tuple[PrimExpr, ...]) -> bool:
         known = self._spans.setdefault((access.scope, loop), {})
         for f in () if known else reversed(access.scope.loops_until(loop)):
-            first = interval_of(f.min, known, self.analyzer)
-            last = interval_of(f.min + f.extent - 1, known, self.analyzer)
-            known[f.loop_var] = None if first is None or last is None else (first[0], last[1])
+            known[f.loop_var] = range_of(f.min, f.extent, known, self.analyzer)
         for index, low, extent, size in zip(access.indices, box.low, box.extent, shape):
             if constant(low) == 0 and extent is size:
                 # All of the axis: what is outside of it is not reached, if only by conditions.
