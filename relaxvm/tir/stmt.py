@@ -1053,12 +1053,14 @@ class PrimFunc(BaseFunc):
             variables.append(p)
         if not isinstance(body, Stmt):
             raise TIRError(f"PrimFunc: the body is a statement, got {type(body).__name__}")
-        bindings = Map({**(buffer_map or {}), **extra}) if extra else Map.of(buffer_map)
+        if extra or type(buffer_map) is not Map:
+            buffer_map = Map.of({**(buffer_map or {}), **extra})
         known = set(variables)
-        for handle in bindings:
+        for handle in buffer_map:
             if handle not in known:
                 raise TIRError(f"PrimFunc: buffer_map names {handle!r}, which is no parameter")
-        return tuple(variables), body, ret_type, bindings, Map.of(attrs), span
+        attrs = attrs if type(attrs) is Map else Map.of(attrs)
+        return tuple(variables), body, ret_type, buffer_map, attrs, span
 
     def replace(self, **changes: Any) -> PrimFunc:
         """A copy with some fields changed. A new body has loops that somebody wrote."""
