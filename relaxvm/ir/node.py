@@ -609,10 +609,10 @@ def _generate(
     exec(compile("\n".join(lines), f"<node {cls.__name__}>", "exec"), scope)
     constructor = "__new__" if interned else "__init__"
     if len(fields) > 1:
-        cls._values_ = operator.attrgetter(*fields)  # type: ignore[attr-defined]
+        node_class._values_ = operator.attrgetter(*fields)
     elif fields:
         (field,) = fields
-        cls._values_ = lambda self: (getattr(self, field),)  # type: ignore[attr-defined]
+        node_class._values_ = lambda self: (getattr(self, field),)
     for name in (constructor, "_map_children_"):
         scope[name].__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, scope[name])
@@ -621,7 +621,7 @@ def _generate(
         plain_nodes = {kind for _, kind in visited} == {"node"} and optional.isdisjoint(parts)
         # Walks ask each node: they enter Python only where there is something to decide.
         getter = operator.attrgetter(*parts) if plain_nodes else scope["children"]
-        cls._children_ = property(getter) if visited else ()  # type: ignore[attr-defined]
+        node_class._children_ = property(getter) if visited else ()
     if frozen:
         cls.__setattr__ = _frozen_setattr  # type: ignore[method-assign, assignment]
         cls.__delattr__ = _frozen_delattr  # type: ignore[method-assign, assignment]
