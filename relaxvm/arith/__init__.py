@@ -27,6 +27,7 @@ from .interval import Domains as Domains
 from .interval import Ends as Ends
 from .interval import Interval as Interval
 from .interval import interval_of as interval_of
+from .interval import range_of as range_of
 from .iter_map import IterMapExpr as IterMapExpr
 from .iter_map import IterMapper as IterMapper
 from .iter_map import IterMark as IterMark
@@ -35,7 +36,9 @@ from .iter_map import IterSumExpr as IterSumExpr
 from .iter_map import detect_iter_map as detect_iter_map
 from .modular import ModularSet as ModularSet
 from .tree import conjuncts as conjuncts
+from .tree import scalar_post_order as scalar_post_order
 from .tree import summands as summands
+from .tree import value_of as value_of
 
 if typing.TYPE_CHECKING:
     from . import int_set as int_set

@@ -19,6 +19,7 @@ from typing import Any
 from ..base import DataType
 from ..ir import (
     Add,
+    BinaryExpr,
     Cast,
     FloorDiv,
     IntImm,
@@ -68,8 +69,13 @@ def stride(index: PrimExpr, var: Var) -> int | None:
     steps: dict[int, int | None] = {}
     for e in scalar_post_order(index, {}):
         step: int | None = int(e is var)
-        leaf = type(e) is Var or type(e) is IntImm
-        below = () if leaf else [steps[id(c)] for c in e._children_ if isinstance(c, PrimExpr)]
+        if type(e) is Var or type(e) is IntImm:
+            steps[id(e)] = step
+            continue
+        if isinstance(e, BinaryExpr):
+            below = [steps[id(e.a)], steps[id(e.b)]]
+        else:
+            below = [steps[id(c)] for c in e._children_ if isinstance(c, PrimExpr)]
         if below.count(0) < len(below):
             step = None if None in below else _STEPS.get(type(e), _no_step)(e, *below)
         steps[id(e)] = step

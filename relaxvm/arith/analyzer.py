@@ -162,7 +162,9 @@ class Analyzer:
 
     def let_range(self, var: Var, first: int, last: int) -> None:
         """Let `var`, whatever it was before, range over the numbers from `first` to `last`."""
-        self._forget_about(var)
+        key = id(var)
+        if key in self._memo or key in self._bound_memo or key in self._polys:
+            self._forget()  # as `_forget_about`
         if self.depth and self.wrap is None:
             self._bound_inside.append((var, Range.from_min_extent(first, last - first + 1)))
         self._ranges[var] = (first, last)
@@ -471,7 +473,9 @@ class Analyzer:
                     continue
             if not ready and (parts := parts_of(e)):
                 stack.append((e, True))
-                stack += [(p, False) for p in parts if id(p) not in memo]
+                for p in parts:
+                    if id(p) not in memo:
+                        stack.append((p, False))
                 continue
             simple = self._simplify_one(e)
             memo[id(e)] = (e, simple)
@@ -564,9 +568,11 @@ class Analyzer:
         """Join ``k*c*(x // c) + k*(x % c)`` into ``k*x``; exact for every divisor but 0. In the
         remainder multiples of c may be missing: ``7*((13*i + j) // 7) + (6*i + j) % 7``.
         """
-        mods = [m[0] for m in poly.terms if len(m) == 1 and isinstance(m[0], FloorMod)]
-        for mod in mods:
-            if not isinstance(mod.b, IntImm) or mod.b.value == 0 or (mod,) not in poly.terms:
+        for monomial in tuple(poly.terms):
+            mod = monomial[0] if len(monomial) == 1 else None
+            if not isinstance(mod, FloorMod) or monomial not in poly.terms:
+                continue
+            if not isinstance(mod.b, IntImm) or mod.b.value == 0:
                 continue
             k = poly.terms[(mod,)]
             joined = self._find_quotient(poly, mod, k * mod.b.value)

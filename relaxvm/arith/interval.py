@@ -171,6 +171,17 @@ def interval_of(expr: PrimExpr, known: Domains, analyzer: Analyzer) -> Interval 
     return None if low is None or high is None else (low, high)
 
 
+def range_of(
+    first: PrimExpr, extent: PrimExpr, known: Domains, analyzer: Analyzer
+) -> tuple[PrimExpr, PrimExpr] | None:
+    """`interval_of` the variable of a loop over ``first .. first + extent``."""
+    if type(first) is type(extent) is IntImm and extent.value > 0:
+        return first, binary(Add, first, IntImm(extent.dtype, extent.value - 1))
+    low = interval_of(first, known, analyzer)
+    high = interval_of(first + extent - 1, known, analyzer)
+    return None if low is None or high is None else (low[0], high[1])
+
+
 def int_set(known: Analyzer, expr: Any, domains: Mapping[Var, IntSet] | None) -> IntervalSet:
     """What covers `expr` while the variables in `domains` take all values of their sets. Without
     `domains`: while the variables that `known` has a range for do.
@@ -237,7 +248,10 @@ class Ends:
             return known.get(n, (n, n)) or _UNKNOWN
         if type(n) is IntImm:
             return n, n
-        below = [c for c in n._children_ if isinstance(c, PrimExpr)]
+        if isinstance(n, BinaryExpr):
+            below = [n.a, n.b]
+        else:
+            below = [c for c in n._children_ if isinstance(c, PrimExpr)]
         parts = [done[id(c)] for c in below]
         if n.dtype.lanes == 1 and self._is_steady(n):
             if not [c for c, p in zip(below, parts) if p[0] is not c]:

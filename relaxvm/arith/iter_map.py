@@ -12,9 +12,10 @@ Numbers are Python ints where they are constant, else expressions.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from abc import ABC
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
@@ -86,6 +87,10 @@ class IterMapExpr(ABC):  # noqa: B024
     """TVM's name for `IterSplitExpr` and `IterSumExpr`, to ask `isinstance`."""
 
 
+_split: Callable[..., IterSplitExpr] = functools.partial(tuple.__new__, IterSplitExpr)
+_sum: Callable[..., IterSumExpr] = functools.partial(tuple.__new__, IterSumExpr)
+# Of a tuple, and quickly.
+
 IterMapExpr.register(IterSplitExpr)
 IterMapExpr.register(IterSumExpr)
 
@@ -100,7 +105,13 @@ class IterMapper(Numbers):
     def __init__(
         self, iters: Mapping[Var, tuple[Any, Any]], analyzer: Analyzer | None = None
     ) -> None:
-        self.iters = {v: (number_of(m), number_of(e)) for v, (m, e) in iters.items()}
+        self.iters = {
+            v: (
+                first.value if isinstance(first, IntImm) else number_of(first),
+                extent.value if isinstance(extent, IntImm) else number_of(extent),
+            )
+            for v, (first, extent) in iters.items()
+        }
         super().__init__(analyzer)
         self._marks: dict[Any, IterMark] = {}
         self._memo: dict[int, tuple[PrimExpr, IterSumExpr | None]] = {}
@@ -156,7 +167,7 @@ class IterMapper(Numbers):
 
     def _read(self, e: PrimExpr) -> IterSumExpr | None:
         if isinstance(e, IntImm):
-            return IterSumExpr((), e.value)
+            return _sum(((), e.value))
         if isinstance(e, Var):
             return self._variable(e)
         if isinstance(e, BinaryExpr):
@@ -204,7 +215,7 @@ class IterMapper(Numbers):
         mark = self._marks.get(v)
         if mark is None:
             mark = self._marks[v] = IterMark(v, extent, low)
-        return IterSumExpr((IterSplitExpr(mark, 1, extent, 1),), low)
+        return _sum(((_split((mark, 1, extent, 1)),), low))
 
     def plus(self, a: IterSumExpr, b: IterSumExpr) -> IterSumExpr:
         """The sum a + b."""
@@ -225,7 +236,7 @@ class IterMapper(Numbers):
             else:
                 terms.append(t if sign == 1 else t._replace(scale=scale))
         kept = tuple([t for t in terms if not (isinstance(t.scale, int) and t.scale == 0)])
-        return IterSumExpr(kept, base)
+        return _sum((kept, base))
 
     def _same_digit(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
         return self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
@@ -344,6 +355,8 @@ class IterMapper(Numbers):
 
     def _in_order(self, total: IterSumExpr) -> list[IterSplitExpr] | None:
         left = list(total.args)
+        if len(left) == 1 and type(left[0].scale) is int and left[0].scale > 0:
+            return left
         scales = [t.scale for t in left if isinstance(t.scale, int)]
         if len(scales) == len(left):
             if scales and min(scales) <= 0:
@@ -533,8 +546,8 @@ class IterMapper(Numbers):
 
     def times(self, a: IterSumExpr, factor: Number) -> IterSumExpr:
         """The sum a * factor."""
-        scaled = tuple(t._replace(scale=self.mul(t.scale, factor)) for t in a.args)
-        return IterSumExpr(scaled if factor != 0 else (), self.mul(a.base, factor))
+        scaled = tuple([_split((*t[:3], self.mul(t.scale, factor))) for t in a.args])
+        return _sum((scaled if factor != 0 else (), self.mul(a.base, factor)))
 
     def variables(self, total: IterSumExpr) -> set[Var]:
         """The iterators that a sum depends on."""
@@ -621,6 +634,8 @@ class IterMapper(Numbers):
         """Whether the digits give the mark's whole value."""
         reach: Number = 1
         left = list(digits)
+        if len(left) == 1 and left[0].lower_factor == 1 and left[0].extent is mark.extent:
+            return True
         while left:
             following = next((d for d in left if self.at_most(d.lower_factor, reach)), None)
             if following is None:

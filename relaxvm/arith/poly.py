@@ -145,11 +145,10 @@ def build(poly: Poly, dtype: DataType, order: Callable[[PrimExpr], Any]) -> Prim
     """
     half = 1 << (dtype.bits - 1)
     wrap = (2 * half).__rmod__ if dtype.kind == "uint" else int
-    terms = [(m, c) for m, c in poly.terms.items() if m]
-    terms.sort(key=lambda mc: [mc[1] < 0, *map(order, mc[0])])
+    terms = dict(poly.terms)
+    const = terms.pop((), 0)
     result: PrimExpr | None = None
-    const = poly.terms.get((), 0)
-    for m, c in terms:
+    for m, c in sorted(terms.items(), key=lambda mc: [mc[1] < 0, *map(order, mc[0])]):
         if c < 0 and result is None:
             result, const = IntImm(dtype, wrap(const)), 0
         # The most negative coefficient has no positive counterpart.

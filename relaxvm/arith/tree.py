@@ -9,24 +9,31 @@ from ..ir import (
     EQ,
     GE,
     GT,
+    INT_MEANING,
     LE,
     LT,
     NE,
     Add,
     And,
     BinaryExpr,
+    Div,
+    FloorDiv,
+    FloorMod,
     IntImm,
     Let,
+    Mod,
     PrimExpr,
     Sub,
     Var,
     descend,
+    wrap_int,
 )
 
 # a OP b is not (a NEGATED[OP] b), and is (b SWAPPED[OP] a)
 NEGATED: dict[type, type] = {EQ: NE, NE: EQ, LT: GE, GE: LT, LE: GT, GT: LE}
 # Leaves of a sum from which on it is asked how many of them there really are.
 _MANY = 1000
+_DIVISIONS = (Div, Mod, FloorDiv, FloorMod)
 SWAPPED: dict[type, type] = {EQ: EQ, NE: NE, LT: GT, GT: LT, LE: GE, GE: LE}
 
 
@@ -97,6 +104,26 @@ def scalar_post_order(root: PrimExpr, done: Mapping[int, Any]) -> list[PrimExpr]
         else:
             stack += [(c, False) for c in n._children_ if isinstance(c, PrimExpr)]
     return order
+
+
+def value_of(root: PrimExpr, values: Mapping[Any, int]) -> int | None:
+    """What sums, products, quotients and comparisons of integers are worth where variables have
+    these values; None of other expressions, and of a division by 0.
+    """
+    done: dict[int, int] = {}
+    for n in scalar_post_order(root, done):
+        if isinstance(n, IntImm):
+            done[id(n)] = n.value
+        elif isinstance(n, BinaryExpr) and type(n) in INT_MEANING and n.a.dtype.is_int:
+            a, b = done[id(n.a)], done[id(n.b)]
+            if b == 0 and type(n) in _DIVISIONS:
+                return None
+            done[id(n)] = wrap_int(INT_MEANING[type(n)](a, b), n.dtype)
+        elif n in values:
+            done[id(n)] = values[n]
+        else:
+            return None
+    return done[id(root)]
 
 
 def conjuncts(e: PrimExpr, joined: type[Any] = And) -> list[PrimExpr]:

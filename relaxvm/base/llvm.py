@@ -289,7 +289,7 @@ class Module:
         parts = [
             *([f'target triple = "{self.triple}"'] if self.triple else ()),
             *(line for each in every for line in each._globals),
-            *(line for name, line in declared.items() if name not in defined),
+            *[line for name, line in declared.items() if name not in defined],
         ]
         # Only one of several modules that become one may have nodes: they are numbered.
         nodes = [f"!{i} = {node}" for each in every for node, i in each._metadata.items()]
@@ -377,7 +377,7 @@ class Function:
         """One parameter more. facts: its attributes, " noalias align 64" """
         self._parameters.append(f"{of}{facts} %{name}")
         self.params.append(value(f"%{name}", of))
-        self.module.signatures[self.name] = self.result, tuple(p.type for p in self.params)
+        self.module.signatures[self.name] = self.result, tuple([p.type for p in self.params])
         return self.params[-1]
 
     def text(self) -> str:
@@ -414,27 +414,27 @@ class Function:
             raise CodegenError(f"more than {self.budget} LLVM instructions; split the function")
         raise CodegenError(f"{self.name}: no block is open for {line.strip()!r}")
 
-    def result_of(self, text: str, of: str) -> Value:
-        """Append an instruction whose operands are as they should be; gives its result."""
+    def result_of(self, text: str, of: str, depth: int | None = None) -> Value:
+        """Append an instruction whose operands are as they should be; gives its result.
+
+        depth  of an instruction that always gives the same of its operands: in how many loops they
+               are computed. It is written once in a block, and before the loops that do not change
+               it: of the kernels of ResNet-50 that leaves half of the text.
+        """
+        if depth is not None:
+            known = self.known.get(text)
+            if known is not None:
+                return known
+            if depth < len(self._loops):
+                known = self.known[text] = self._hoisted(text, of, depth)
+                return known
         self._counter = number = self._counter + 1
         name = _write(Value, f"%v{number}")
         name.type, name.depth = of, len(self._loops)
         if number > self.budget or not self.block:
             self._stop(text)
         self.lines.append(f"  %v{number} = {text}")
-        return name
-
-    def _pure(self, text: str, of: str, depth: int) -> Value:
-        """The same of an instruction that always gives the same of its operands, which are computed
-        in so many loops: written once in a block, and before the loops that do not change it. Of
-        the kernels of ResNet-50 that leaves half of the text, most of it of addresses.
-        """
-        name = self.known.get(text)
-        if name is None:
-            if depth >= len(self._loops):
-                name = self.result_of(text, of)
-            else:
-                name = self._hoisted(text, of, depth)
+        if depth is not None:
             self.known[text] = name
         return name
 
@@ -474,13 +474,14 @@ class Function:
             of = a.type
         else:
             of = a.type if isinstance(a, Value) else b.type if isinstance(b, Value) else "a value"
-            a, b = self._as(opcode, a, of), self._as(opcode, b, of)
+            a = a if isinstance(a, Value) else self._as(opcode, a, of)
+            b = self._as(opcode, b, of)
         try:
             result = _result(opcode, of)
         except CodegenError as error:
             raise CodegenError(f"{opcode} in {self.name}: {error}") from None
         depth = a.depth if a.depth > b.depth else b.depth
-        return self._pure("".join((opcode, " ", of, " ", a, ", ", b)), result, depth)
+        return self.result_of("".join((opcode, " ", of, " ", a, ", ", b)), result, depth)
 
     def not_(self, condition: Value) -> Value:
         """The opposite."""
@@ -495,7 +496,7 @@ class Function:
         condition = self._as("select", condition, mask)
         a, b = self._as("select", a, of), self._as("select", b, of)
         parts = ("select ", mask, " ", condition, ", ", of, " ", a, ", ", of, " ", b)
-        return self._pure("".join(parts), of, max(condition.depth, a.depth, b.depth))
+        return self.result_of("".join(parts), of, max(condition.depth, a.depth, b.depth))
 
     def cast(self, opcode: str, a: Value, to: str) -> Value:
         """A conversion instruction; nothing where the types are the same."""
@@ -511,7 +512,7 @@ class Function:
             sized = False
         if not sized or kind not in source or to_kind not in result or not kind or not to_kind:
             self._refuse(f"{opcode} to {to}", "what can be converted so", a)
-        return self._pure(f"{opcode} {of} {a} to {to}", to, a.depth)
+        return self.result_of(f"{opcode} {of} {a} to {to}", to, a.depth)
 
     # -- vectors and structs -----------------------------------------------------------------------
 
@@ -525,14 +526,15 @@ class Function:
         first = self.with_lane(value("poison", vector), 0, one)
         mask = f"<{lanes} x i32> zeroinitializer"
         text = f"shufflevector {vector} {first}, {vector} poison, {mask}"
-        return self._pure(text, vector, first.depth)
+        return self.result_of(text, vector, first.depth)
 
     def lane(self, vector: Value, i: int) -> Value:
         """Element `i`."""
         element, lanes = parts_of(vector.type)
         if not 0 <= i < lanes or lanes == 1:
             self._refuse(f"lane {i}", "a vector that has it", vector)
-        return self._pure(f"extractelement {vector.type} {vector}, i64 {i}", element, vector.depth)
+        text = f"extractelement {vector.type} {vector}, i64 {i}"
+        return self.result_of(text, element, vector.depth)
 
     def with_lane(self, vector: Value, i: int, one: Operand) -> Value:
         """The vector with another element `i`."""
@@ -542,7 +544,7 @@ class Function:
             self._refuse(f"lane {i}", "a vector that has it", vector)
         one = self._as("insertelement", one, element)
         text = f"insertelement {of} {vector}, {element} {one}, i64 {i}"
-        return self._pure(text, of, max(vector.depth, one.depth))
+        return self.result_of(text, of, max(vector.depth, one.depth))
 
     def joined(self, scalars: list[Value]) -> Value:
         """The vector of these; the scalar itself if it is one."""
@@ -563,14 +565,14 @@ class Function:
         to, mask = vector_of(element, len(places)), ", ".join(f"i32 {i}" for i in places)
         listed = f"<{len(places)} x i32> <{mask}>"
         text = f"shufflevector {of} {a}, {of} {second}, {listed}"
-        return self._pure(text, to, max(a.depth, second.depth))
+        return self.result_of(text, to, max(a.depth, second.depth))
 
     def field(self, struct: Value, i: int) -> Value:
         """Element `i` of a struct."""
         kinds = struct.type.strip("{ }").split(", ")
         if not struct.type.startswith("{") or i >= len(kinds):
             self._refuse(f"field {i}", "a struct that has it", struct)
-        return self._pure(f"extractvalue {struct.type} {struct}, {i}", kinds[i], struct.depth)
+        return self.result_of(f"extractvalue {struct.type} {struct}, {i}", kinds[i], struct.depth)
 
     # -- memory ------------------------------------------------------------------------------------
 
@@ -619,7 +621,7 @@ class Function:
         tail = f"{tail}, align {align or natural_align(of)}{note}"
         text = "".join((head, of, ", ptr ", place, tail))
         if is_fixed:
-            return self._pure(text, of, max(place.depth, self._surely()))
+            return self.result_of(text, of, max(place.depth, self._surely()))
         if not memory:
             return self.result_of(text, of)
         read = self.loaded.setdefault(memory, {})
@@ -662,17 +664,19 @@ class Function:
         """The address of element `i` (i64) of an array."""
         if array.__class__ is not Value or array.type != "ptr":
             self._refuse("address", "ptr", array)
-        if not isinstance(i, Value) or i.type != "i64":
+        if type(i) is int:
+            i = int_constant(i, "i64")
+        elif not isinstance(i, Value) or i.type != "i64":
             i = self._as("address", i, "i64")
         head = "getelementptr inbounds " if inbounds else "getelementptr "
         depth = array.depth if array.depth > i.depth else i.depth
-        return self._pure("".join((head, of, ", ptr ", array, ", i64 ", i)), "ptr", depth)
+        return self.result_of("".join((head, of, ", ptr ", array, ", i64 ", i)), "ptr", depth)
 
     def member(self, struct: str, place: Value, i: int) -> Value:
         """The address of field `i` of a struct."""
         place = self._as("address", place, "ptr")
         head = f"getelementptr inbounds {struct}, ptr {place}"
-        return self._pure(f"{head}, i32 0, i32 {i}", "ptr", place.depth)
+        return self.result_of(f"{head}, i32 0, i32 {i}", "ptr", place.depth)
 
     def forget_memory(self) -> None:
         """Whatever was loaded before may have changed, as far as LLVM knows."""

@@ -315,12 +315,13 @@ class IntImm(PrimExpr):
 
         def __init__(self, dtype: DTypeLike, value: int) -> None: ...
 
+    _sound_ = (
+        "type(dtype) is DataType and type(value) is int and dtype in _INT_BOUNDS"
+        " and _INT_BOUNDS[dtype][0] <= value <= _INT_BOUNDS[dtype][1]"
+    )
+
     @staticmethod
     def _normalise_(dtype: Any, value: Any) -> tuple[DataType, int]:
-        if type(dtype) is DataType and type(value) is int:
-            bounds = _INT_BOUNDS.get(dtype)
-            if bounds is not None and bounds[0] <= value <= bounds[1]:
-                return dtype, value
         dtype = as_dtype(dtype)
         if not (dtype.is_int or dtype.is_bool) or dtype.lanes != 1:
             raise TIRError(f"IntImm wants a scalar integer or bool dtype, got {dtype}")
@@ -427,6 +428,8 @@ class Var(PrimExpr):
             type_annotation: PrimType | PointerType | None = ...,
         ) -> None: ...
 
+    _sound_ = "isinstance(name, str) and type(dtype) is DataType"
+
     @staticmethod
     def _normalise_(name: Any, dtype: Any, type_annotation: Any) -> tuple[str, DataType, Any]:
         if isinstance(dtype, (PrimType, PointerType)):
@@ -483,6 +486,11 @@ class BinaryExpr(PrimExpr):
     b: PrimExpr
     symbol: ClassVar[str] = "?"
 
+    _sound_: ClassVar[str] = (
+        "isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype"
+        " and a.dtype.kind not in _NO_ARITHMETIC"
+    )
+
     @classmethod
     def _normalise_(cls, a: Any, b: Any) -> tuple[PrimExpr, PrimExpr]:
         if not (isinstance(a, PrimExpr) and isinstance(b, PrimExpr)):
@@ -513,7 +521,8 @@ class CompareExpr(BinaryExpr):
     __slots__ = ()
 
     def _init_derived_(self) -> None:
-        derive(self, "dtype", BOOL.with_lanes(self.a.dtype.lanes))
+        lanes = self.a.dtype.lanes
+        derive(self, "dtype", BOOL if lanes == 1 else BOOL.with_lanes(lanes))
 
 
 class LogicalExpr(BinaryExpr):
@@ -885,10 +894,12 @@ class Range(Node):
     min: PrimExpr
     extent: PrimExpr
 
+    _sound_ = (
+        "isinstance(min, PrimExpr) and isinstance(extent, PrimExpr) and min.dtype is extent.dtype"
+    )
+
     @staticmethod
     def _normalise_(min: Any, extent: Any) -> tuple[PrimExpr, PrimExpr]:
-        if isinstance(min, PrimExpr) and isinstance(extent, PrimExpr) and min.dtype is extent.dtype:
-            return min, extent
         return match(min, extent)
 
     @staticmethod
@@ -1018,6 +1029,9 @@ def match(a: Any, b: Any) -> tuple[Any, Any]:
 
 
 def _number_like(value: Any, dtype: DataType) -> PrimExpr:
+    if type(value) is int and dtype in _INT_BOUNDS and not dtype.is_bool:
+        low, high = _INT_BOUNDS[dtype]
+        return IntImm(dtype, value) if low <= value <= high else const(value)
     if isinstance(value, (bool, np.bool_)):
         return as_expr(value) if dtype.is_bool else const(int(value), dtype)
     if isinstance(value, (int, np.integer)):
@@ -1158,7 +1172,8 @@ def fold_int(cls: type[BinaryExpr], a: IntImm, b: IntImm) -> PrimExpr:
     result = INT_MEANING[cls](a.value, b.value)
     if issubclass(cls, CompareExpr):
         return IntImm(BOOL, int(result))
-    return IntImm(a.dtype, wrap_int(result, a.dtype))
+    low, high = _INT_BOUNDS[a.dtype]
+    return IntImm(a.dtype, result if low <= result <= high else wrap_int(result, a.dtype))
 
 
 def trunc_div(a: int, b: int) -> int:

@@ -12,6 +12,8 @@ Field kinds, read from the annotation, whose words are looked up in the module o
 
 A class may define
     _normalise_(*fields) -> tuple    static; converts and checks the constructor's arguments
+    _sound_                          in the same class: what holds, as text, of arguments with which
+                                     that need not be called: it would return them
     _init_derived_(self)             computes the fields declared with `derived()`
     _copied_                         or where they are found in the others: {"dtype": "a.dtype"}
     _defs_                           names of fields whose variables are bound by this node (see
@@ -190,8 +192,8 @@ class Node:
     _interned: ClassVar[bool] = False
     _children_: ClassVar[Sequence[Node]] = ()  # of each node its own; see `_children_of`
 
-    def _values_(self) -> list[Any]:
-        return []
+    def _values_(self) -> Sequence[Any]:
+        return ()
 
     def _map_children_(self: N, f: Callable[[Any], Any]) -> N:
         return self
@@ -207,7 +209,7 @@ class Node:
                 break
         else:
             return self
-        values = dict(zip(fields, self._values_())) | changes
+        values = dict(zip(fields, type(self)._values_(self))) | changes
         if len(values) > len(fields):
             unknown = ", ".join(n for n in changes if n not in fields)
             raise TypeError(
@@ -371,11 +373,12 @@ class _KeyedRef(weakref.ref):  # type: ignore[type-arg]
 
 
 _interned: dict[tuple[Any, ...], _KeyedRef] = {}
-# References to nodes that are gone; they leave the table when the next node comes into it.
+# References to nodes that are gone; they leave the table together when a node comes into it.
 _gone: collections.deque[_KeyedRef] = collections.deque()
+_MOST_GONE = 64
 
 
-def _remember(key: tuple[Any, ...], value: Any) -> Any:
+def _clear_out() -> None:
     while _gone:
         try:
             old = _gone.popleft()
@@ -383,8 +386,11 @@ def _remember(key: tuple[Any, ...], value: Any) -> Any:
             break  # another thread was faster
         if _interned.get(old.key) is old:
             del _interned[old.key]
-    ref = _KeyedRef(value, _gone.append)
-    ref.key = key
+
+
+def _remember(ref: _KeyedRef, value: Any) -> Any:
+    """The node in the table that is equal to `value`, itself if there is none."""
+    key = ref.key
     while True:
         current = _interned.setdefault(key, ref)
         if current is ref:
@@ -453,10 +459,18 @@ def _is_flat(annotation: Any, cls: type) -> bool:
     return isinstance(element, type) and issubclass(element, Node)
 
 
-def _only_child(fields: list[str], kinds: list[str]) -> str | None:
-    """The one field that is visited, where that is a node: what is below is kept in a slot."""
-    visited = [name for name, kind in zip(fields, kinds) if kind != "leaf"]
-    return visited[0] if len(visited) == 1 and kinds[fields.index(visited[0])] == "node" else None
+def _kept_children(kinds: Mapping[str, str], optional: set[str], flat: set[str]) -> str | None:
+    """What is below a node, as text, if that is to be kept in a slot: one node, or nodes and tuples
+    of nodes.
+    """
+    visited = [name for name, kind in kinds.items() if kind != "leaf"]
+    if len(visited) == 1 and kinds[visited[0]] == "node":
+        (only,) = visited
+        return f"({only},) if {only} is not None else ()" if only in optional else f"({only},)"
+    sure = all(n in flat or (kinds[n] == "node" and n not in optional) for n in visited)
+    if not sure or flat.isdisjoint(visited):
+        return None
+    return f"({', '.join(f'*{n}' if n in flat else n for n in visited)},)"
 
 
 def _frozen_setattr(self: Any, name: str, value: object) -> None:
@@ -476,6 +490,7 @@ def _generate(
     optional: set[str],
     floats: set[str],
     interned: bool,
+    flat: set[str],
 ) -> None:
     scope: dict[str, Any] = {
         "DataType": DataType,
@@ -485,14 +500,16 @@ def _generate(
         "value_key": value_key,
         "pack": _pack_double,
         "table_get": _interned.get,
+        "table": _interned,
+        "gone": _gone,
+        "clear_out": _clear_out,
+        "keyed": _KeyedRef,
         "remember": _remember,
         "new": object.__new__,
         "cls_": cls,
         "set_": object.__setattr__,
     }
     frozen = checks_enabled()
-    # Tuples of nodes, and of nothing else.
-    flat = {n for n in fields if _is_flat(vars(cls).get("__annotations__", {}).get(n), cls)}
     signature = []
     for name in fields:
         if name in cls._defaults:  # type: ignore[attr-defined]
@@ -518,7 +535,13 @@ def _generate(
         lines.append(f"    ref = table_get((cls_, {', '.join(fields)})) if {exact} else None")
         lines += known
     if hasattr(cls, "_normalise_") and fields:
-        lines.append(f"    {names}{',' if len(fields) == 1 else ''} = cls_._normalise_({names})")
+        owner = next(c for c in cls.__mro__ if "_normalise_" in vars(c))
+        sound = vars(owner).get("_sound_")
+        if sound is not None:
+            scope = {**vars(sys.modules[owner.__module__]), **scope}
+            lines.append(f"    if not ({sound}):")
+        indent = "    " if sound is None else "        "
+        lines.append(f"{indent}{names}{',' * (len(fields) == 1)} = cls_._normalise_({names})")
     if interned:
         keys = [
             _KEY_CODE["float" if name in floats else "flat" if name in flat else kind].format(name)
@@ -532,22 +555,20 @@ def _generate(
     for name, source in (dict(zip(fields, fields)) | node_class._copied_).items():
         assign = f"set_(self, {name!r}, {source})" if frozen else f"self.{name} = {source}"
         lines.append(f"    {assign}")
-    only_child = _only_child(fields, kinds)
-    if only_child is not None:
-        there = f"({only_child},)"
-        if only_child in optional:
-            there += f" if {only_child} is not None else ()"
+    kept = _kept_children(dict(zip(fields, kinds)), optional, flat)
+    if kept is not None:
         assign = "set_(self, '_children_', {})" if frozen else "self._children_ = {}"
-        lines.append(f"    {assign.format(there)}")
+        lines.append(f"    {assign.format(kept)}")
     if len(node_class._derived_fields) > len(node_class._copied_):
         lines.append("    self._init_derived_()")
     if interned:
-        lines.append("    return remember(key, self)")
+        lines.append(f"    if len(gone) > {_MOST_GONE}: clear_out()")
+        lines.append("    ref = keyed(self, gone.append)")
+        lines.append("    ref.key = key")
+        lines.append("    if table.setdefault(key, ref) is ref: return self")
+        lines.append("    return remember(ref, self)")
     elif len(lines) == 1:
         lines.append("    pass")
-
-    lines.append("def _values_(self):")
-    lines.append(f"    return [{', '.join(f'self.{name}' for name in fields)}]")
 
     lines.append("def children(self):")
     # What comes first and is always there: all that expressions have, mostly.
@@ -587,15 +608,20 @@ def _generate(
         lines.append(f"    return cls_({arguments})")
     exec(compile("\n".join(lines), f"<node {cls.__name__}>", "exec"), scope)
     constructor = "__new__" if interned else "__init__"
-    for name in (constructor, "_values_", "_map_children_"):
+    if len(fields) > 1:
+        node_class._values_ = operator.attrgetter(*fields)
+    elif fields:
+        (field,) = fields
+        node_class._values_ = lambda self: (getattr(self, field),)
+    for name in (constructor, "_map_children_"):
         scope[name].__qualname__ = f"{cls.__qualname__}.{name}"
         setattr(cls, name, scope[name])
-    if only_child is None:
+    if kept is None:
         parts = [name for name, _ in visited]
         plain_nodes = {kind for _, kind in visited} == {"node"} and optional.isdisjoint(parts)
         # Walks ask each node: they enter Python only where there is something to decide.
         getter = operator.attrgetter(*parts) if plain_nodes else scope["children"]
-        cls._children_ = property(getter) if visited else ()  # type: ignore[attr-defined]
+        node_class._children_ = property(getter) if visited else ()
     if frozen:
         cls.__setattr__ = _frozen_setattr  # type: ignore[method-assign, assignment]
         cls.__delattr__ = _frozen_delattr  # type: ignore[method-assign, assignment]
@@ -652,7 +678,10 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
         fields.append("span")
     for drop in ("__dict__", "__weakref__"):
         namespace.pop(drop, None)
-    if _only_child(fields, [kinds[n] for n in fields]) is not None:
+    optional = {n for n in fields if "None" in words[n]}
+    # Tuples of nodes, and of nothing else.
+    flat = {n for n in fields if _is_flat(namespace.get("__annotations__", {}).get(n), cls)}
+    if _kept_children({n: kinds[n] for n in fields}, optional, flat) is not None:
         own.append("_children_")
     namespace["__slots__"] = tuple(own)
     namespace.update(
@@ -670,8 +699,7 @@ def node(cls: type[T] | None = None, *, interned: bool = False, key: str | None 
     metaclass: Any = type(cls)
     node_class: Any = metaclass(cls.__name__, cls.__bases__, namespace)
     node_class.__qualname__ = cls.__qualname__
-    optional = {n for n in fields if "None" in words[n]}
-    _generate(node_class, fields, [kinds[n] for n in fields], optional, floats, interned)
+    _generate(node_class, fields, [kinds[n] for n in fields], optional, floats, interned, flat)
     if (
         node_class._type_key in _TYPES
         and _TYPES[node_class._type_key].__module__ != node_class.__module__

@@ -192,7 +192,8 @@ class PassContext:
         info = getattr(info, "info", info)
         if info.name in self.disabled_pass:
             return False
-        if not (info.obeys_numerics or self.allows(info.numerics)):
+        exact = info.numerics == NUMERICS[0]
+        if not (exact or info.obeys_numerics or self.allows(info.numerics)):
             return False
         return info.name in self.required_pass or self.opt_level >= info.opt_level
 

@@ -61,7 +61,7 @@ class _Writer:
                 continue
             self.index[id(n)] = len(self.nodes)
             written: list[Any] = [n._type_key]
-            for value in n._values_():
+            for value in type(n)._values_(n):
                 # What most of them are: `value` would find the same.
                 index = self.index.get(id(value))
                 if index is not None:
@@ -83,7 +83,11 @@ class _Writer:
         if kind is Span and not self.spans:
             return ["s"]
         if isinstance(value, tuple):
-            return ["l", *[self.value(item) for item in value]]
+            known = self.index
+            return [
+                "l",
+                *[["n", known[id(i)]] if id(i) in known else self.value(i) for i in value],
+            ]
         if isinstance(value, DataType):
             return ["t", str.__str__(value)]
         if isinstance(value, int):

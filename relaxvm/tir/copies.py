@@ -17,6 +17,9 @@ def renew(v: Var) -> Var:
     return type(v)(v.name, v.dtype, v.type_annotation)
 
 
+_DEFINING = (For, LetStmt, Let, Allocate, AllocateConst, DeclBuffer, Block)
+
+
 def defined(n: Any) -> tuple[Any, ...]:
     """The variables and buffers that a statement or a `Let` defines."""
     if isinstance(n, For):
@@ -48,7 +51,7 @@ def fresh_copy(
     mapping: dict[Any, Node] = dict(values or {})
     nodes = walk(stmt) if nodes is None else nodes
     for n in nodes:
-        for own in defined(n):
+        for own in defined(n) if type(n) in _DEFINING else ():
             if isinstance(own, Var):
                 mapping.setdefault(own, renew(own))
         if isinstance(n, Block):
@@ -56,7 +59,7 @@ def fresh_copy(
                 mapping.setdefault(b.data, renew(b.data))
             for m in n.match_buffers:
                 _define(mapping, m)
-    by_id = {id(key): value for key, value in mapping.items()}
+    memo = {id(key): (key, value) for key, value in mapping.items()}
     blocks = {id(n) for n in nodes if isinstance(n, Block)}
 
     def copied(n: Any) -> Any:
@@ -66,7 +69,8 @@ def fresh_copy(
         changed = None if post is None else post(n)
         return n if changed is None else changed
 
-    return transform(stmt, copied, pre=lambda n: by_id.get(id(n)))
+    only = frozenset({Block}) if post is None else None
+    return transform(stmt, copied, memo=memo, only=only)
 
 
 def _define(mapping: dict[Any, Node], match: MatchBufferRegion) -> None:

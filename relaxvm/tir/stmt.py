@@ -351,8 +351,8 @@ class BufferLoad(PrimExpr):
         return buffer, _access(buffer, indices, "load")
 
     def _init_derived_(self) -> None:
-        lanes = index_lanes(self.indices, "load") * self.buffer.dtype.lanes
-        derive(self, "dtype", self.buffer.dtype.with_lanes(lanes))
+        dtype, lanes = self.buffer.dtype, index_lanes(self.indices, "load")
+        derive(self, "dtype", dtype if lanes == 1 else dtype.with_lanes(lanes * dtype.lanes))
 
 
 @node
@@ -407,7 +407,9 @@ class BufferStore(Stmt):
     @staticmethod
     def _normalise_(buffer: Any, value: Any, indices: Any, span: Any) -> tuple[Any, ...]:
         indices = _access(buffer, indices, "store")
-        wanted = buffer.dtype.with_lanes(index_lanes(indices, "store") * buffer.dtype.lanes)
+        wanted, lanes = buffer.dtype, index_lanes(indices, "store")
+        if lanes != 1:
+            wanted = wanted.with_lanes(lanes * wanted.lanes)
         if not isinstance(value, PrimExpr):
             value = as_expr(value, buffer.dtype)
         if value.dtype is not wanted:
@@ -601,6 +603,12 @@ class For(Stmt):
             annotations: Mapping[str, Any] | None = ...,
             span: Span = ...,
         ) -> None: ...
+
+    _sound_ = (
+        "isinstance(loop_var, Var) and isinstance(min, PrimExpr) and isinstance(extent, PrimExpr)"
+        " and min.dtype is loop_var.dtype is extent.dtype and min.dtype.is_int"
+        " and type(kind) is ForKind and isinstance(body, Stmt) and type(annotations) is Map"
+    )
 
     @staticmethod
     def _normalise_(
@@ -922,6 +930,11 @@ class Block(Stmt):
         "annotations",
     )
 
+    _sound_ = (
+        "type(iter_vars) is type(reads) is type(writes) is type(alloc_buffers)"
+        " is type(match_buffers) is tuple and type(annotations) is Map"
+    )
+
     @staticmethod
     def _normalise_(
         iter_vars: Any,
@@ -1040,12 +1053,14 @@ class PrimFunc(BaseFunc):
             variables.append(p)
         if not isinstance(body, Stmt):
             raise TIRError(f"PrimFunc: the body is a statement, got {type(body).__name__}")
-        bindings = Map({**(buffer_map or {}), **extra}) if extra else Map.of(buffer_map)
+        if extra or type(buffer_map) is not Map:
+            buffer_map = Map.of({**(buffer_map or {}), **extra})
         known = set(variables)
-        for handle in bindings:
+        for handle in buffer_map:
             if handle not in known:
                 raise TIRError(f"PrimFunc: buffer_map names {handle!r}, which is no parameter")
-        return tuple(variables), body, ret_type, bindings, Map.of(attrs), span
+        attrs = attrs if type(attrs) is Map else Map.of(attrs)
+        return tuple(variables), body, ret_type, buffer_map, attrs, span
 
     def replace(self, **changes: Any) -> PrimFunc:
         """A copy with some fields changed. A new body has loops that somebody wrote."""
@@ -1072,7 +1087,8 @@ class PrimFunc(BaseFunc):
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers of the buffer parameters, in order."""
-        return tuple(self.buffer_map[p] for p in self.params if p in self.buffer_map)
+        bound = dict(self.buffer_map.items())
+        return tuple([bound[p] for p in self.params if p in bound])
 
 
 _body_nodes: weakref.WeakKeyDictionary[PrimFunc, list[Node]] = weakref.WeakKeyDictionary()

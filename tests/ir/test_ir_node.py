@@ -40,11 +40,11 @@ def test_interning_tells_zero_from_minus_zero_and_one_from_true():
 
 def test_interned_nodes_are_forgotten_when_unused():
     before = len(_interned)
-    keep = [Var(f"v{i}") + i + 1000 for i in range(100)]
-    assert len(_interned) >= before + 100
+    keep = [Var(f"v{i}") + i + 1000 for i in range(1000)]
+    assert len(_interned) >= before + 1000
     del keep
     gc.collect()
-    Var("w") + 123456  # what is gone leaves with the next that comes
+    assert Var("w") + 123456 is not None  # what is gone leaves when another comes
     assert len(_interned) <= before + 5
 
 
@@ -61,7 +61,7 @@ def test_nodes_have_slots_and_refuse_assignment():
 def test_map_children_keeps_identity_when_nothing_changes():
     e = Var("x") + 1
     assert map_children(e, lambda c: c) is e
-    assert children(e) == [e.a, e.b]
+    assert list(children(e)) == [e.a, e.b]
 
 
 def test_replace_keeps_identity_and_names_unknown_fields():

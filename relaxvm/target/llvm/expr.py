@@ -149,6 +149,8 @@ class ExprEmitter(Values):
 
     def evaluate(self, root: PrimExpr) -> Value:
         """The value of `root`, emitted here."""
+        if type(root) is IntImm:
+            return int_constant(root.value, value_type(root.dtype))
         stack: list[tuple[Any, Any]] = [(root, None)]
         memo = self._memo
         while stack:
@@ -168,7 +170,13 @@ class ExprEmitter(Values):
                     if node in sums:
                         memo[node] = sums[node]
                         continue
-                    state, inner = self._operands(node), []
+                    if type(node) in _BINARY:
+                        state = [node.a, node.b]
+                    elif type(node) is BufferLoad:
+                        state = [self.access(node.indices).rest]
+                    else:
+                        state = self._operands(node)
+                    inner = []
                     for part in state:
                         if part not in memo:
                             leaf = _LEAVES.get(type(part))
@@ -215,12 +223,8 @@ class ExprEmitter(Values):
             self._memo.popitem()
 
     def _operands(self, node: Any) -> list[PrimExpr]:
-        """The subexpressions to evaluate before `node`."""
+        """The subexpressions to evaluate before `node`, which is neither binary nor a load."""
         kind = type(node)
-        if kind in _BINARY:
-            return [node.a, node.b]
-        if kind is BufferLoad:
-            return [self.access(node.indices).rest]
         if kind is Cast and type(node.value) in (Var, SizeVar):
             return []
         if kind is Call:
@@ -377,16 +381,11 @@ class ExprEmitter(Values):
             known = self._accesses[key] = access_of(indices, self.written)
         return known
 
-    def _offset(self, access: Access) -> int:
-        """How many elements from `rest` on, in the copy at hand."""
+    def address(self, dtype: DataType, pointer: Value, access: Access, rest: Value) -> Value:
+        """The address of an element or the first of a run, in memory of `dtype` elements."""
         offset = access.offset
         for var, step in access.steps:
             offset += step * self.written[var]
-        return offset
-
-    def address(self, dtype: DataType, pointer: Value, access: Access, rest: Value) -> Value:
-        """The address of an element or the first of a run, in memory of `dtype` elements."""
-        offset = self._offset(access)
         key = pointer, dtype, id(access), rest, offset
         place = self.text.known.get(key)
         if place is None:
@@ -396,21 +395,24 @@ class ExprEmitter(Values):
     def _address(
         self, dtype: DataType, pointer: Value, access: Access, rest: Value, offset: int
     ) -> Value:
-        first = self.widened(access.rest, rest)
-        element = storage_type(dtype.element, self.module.native_half)
-        if first == "0":
-            first, offset = int_constant(wrap_int(offset, _INT64), "i64"), 0
-        if first.startswith("%"):
-            self.moving.add((self.text.name, pointer))
-        if not offset:
-            return self.text.element(element, pointer, first, True) if first != "0" else pointer
-        size_bytes = wrap_int(offset * dtype.element.itemsize, _INT64)
-        return self.text.at(self.text.element(element, pointer, first), size_bytes)
+        text, key = self.text, (pointer, dtype, id(access), rest)
+        base = text.known.get(key) if offset else None
+        if base is None:
+            first = self.widened(access.rest, rest)
+            element = storage_type(dtype.element, self.module.native_half)
+            if first == "0":
+                first, offset = int_constant(wrap_int(offset, _INT64), "i64"), 0
+            if first.startswith("%"):
+                self.moving.add((text.name, pointer))
+            if not offset:
+                return text.element(element, pointer, first, True) if first != "0" else pointer
+            base = text.known[key] = text.element(element, pointer, first)
+        return text.element("i8", base, wrap_int(offset * dtype.element.itemsize, _INT64))
 
     def whole_index(self, pointer: Value, access: Access, rest: Value) -> Value:
         """The index itself in memory, wide."""
-        offset = wrap_int(self._offset(access), _INT64)
-        first = self.widened(access.rest, rest)
+        offset = sum([step * self.written[var] for var, step in access.steps], access.offset)
+        first, offset = self.widened(access.rest, rest), wrap_int(offset, _INT64)
         self.moving.add((self.text.name, pointer))
         return self.text.op("add", first, offset) if offset else first
 
@@ -425,7 +427,7 @@ class ExprEmitter(Values):
 
     def run_of(self, handle: Var, lanes: int) -> Value:
         """The pointer to memory of which so many elements are read or written at once."""
-        place = self.text.name, self.pointer(handle)
+        place = self.text.name, self.env.get(handle) or self.pointer(handle)
         self.widest[place] = max(lanes, self.widest.get(place, 1))
         return place[1]
 

@@ -142,7 +142,7 @@ def canonical_features(features: Iterable[str]) -> str:
         text = feature.strip()
         if text:
             state[text.lstrip("+-")] = "-" if text.startswith("-") else "+"
-    return ",".join(f"{state[name]}{name}" for name in sorted(state))
+    return ",".join([f"{state[name]}{name}" for name in sorted(state)])
 
 
 @functools.lru_cache(maxsize=1)

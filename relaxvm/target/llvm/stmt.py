@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...arith import Analyzer, stride
+from ...arith import Analyzer, stride, value_of
 from ...base import (
     UNKNOWN,
     CodegenError,
@@ -166,7 +166,6 @@ class KernelEmitter(ExprEmitter):
         self.extents: dict[Var, PrimExpr] = {}
         self._statement: Stmt = fn.body
         self._analyzer = Analyzer(wrap=True)
-        self._conditions: dict[tuple[PrimExpr, ...], bool | None] = {}
         self._variables: dict[PrimExpr, set[Var]] = {}
         self._reassociates = bool(fn.get_attr(REASSOCIATE, False))
 
@@ -330,12 +329,12 @@ class KernelEmitter(ExprEmitter):
             variables = self._variables[condition] = nodes_of(condition, Var)
         if not variables or not variables <= self.written.keys():
             return None
-        values = {v: IntImm(v.dtype, self.written[v]) for v in variables}
-        key = condition, *values.values()
-        if key not in self._conditions:
-            simple = self._analyzer.simplify(substitute(condition, values))
-            self._conditions[key] = bool(simple.value) if isinstance(simple, IntImm) else None
-        return self._conditions[key]
+        value = value_of(condition, self.written)
+        if value is None:
+            known = {v: IntImm(v.dtype, self.written[v]) for v in variables}
+            simple = self._analyzer.simplify(substitute(condition, known))
+            value = simple.value if isinstance(simple, IntImm) else None
+        return None if value is None else bool(value)
 
     def _condition(self, condition: PrimExpr) -> Value:
         if condition.dtype.lanes != 1:

@@ -63,7 +63,7 @@ def constant_size(extents: tuple[PrimExpr, ...], itemsize: int) -> int | None:
 
 def quote_bytes(data: bytes) -> str:
     """The initialiser of an array of i8."""
-    return 'c"' + "".join(f"\\{byte:02X}" for byte in data) + '"'
+    return 'c"' + "".join([f"\\{byte:02X}" for byte in data]) + '"'
 
 
 def mangle(name: str) -> str:

@@ -71,6 +71,8 @@ def operands(n: Any) -> list[Any]:
         return list(n.indices)
     if type(n) is Let:
         return [n.value, n.body]
+    if isinstance(n, BinaryExpr):
+        return [n.a, n.b]
     return [c for c in n._children_ if isinstance(c, PrimExpr)]
 
 
@@ -121,7 +123,9 @@ class ScopeWalker:
 
     def use(self, expr: Any, place: Place) -> None:
         """Visit an expression that is evaluated here."""
-        order = [expr] if type(expr) in (Var, IntImm) else post_order_expr(expr)
+        if type(expr) is IntImm:
+            return  # nothing is used, and nothing can be wrong
+        order = [expr] if type(expr) is Var else post_order_expr(expr)
         free = self._free_with_lets(order, place) if Let in map(type, order) else None
         for n in order:
             if isinstance(n, Var):
@@ -324,7 +328,7 @@ def shared_size(root: Stmt) -> int:
     """How many statements `root` means, when one that stands in several places counts each time."""
     size: dict[int, int] = {}
     for s in post_order(root, statements_below):
-        size[id(s)] = 1 + sum(size[id(c)] for c in statements_below(s))
+        size[id(s)] = 1 + sum(map(size.__getitem__, map(id, statements_below(s))))
     return size[id(root)]
 
 

@@ -7,7 +7,7 @@ import inspect
 import random as random_numbers
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from ...arith import Analyzer
 from ...base import UNKNOWN, DTypeError, RelaxvmError, ScheduleError, TIRError
@@ -232,7 +232,8 @@ class Schedule:
         if not isinstance(rv, BlockRV):
             raise ScheduleError(f"{what}: wanted a block (of get_block), got {type(rv).__name__}")
         function, block = self._entry(rv, what)
-        self._stay_in(function, what)
+        if function != self._current:
+            self._stay_in(function, what)
         self._states[function].check(block)
         node: Block = block
         return node
@@ -247,17 +248,17 @@ class Schedule:
         if not isinstance(rv, LoopRV):
             raise ScheduleError(f"{what}: wanted a loop (of get_loops), got {type(rv).__name__}")
         function, place = self._entry(rv, what)
-        self._stay_in(function, what)
+        if function != self._current:
+            self._stay_in(function, what)
         if not isinstance(place, str):
             self._states[function].loop(place)
         drawn: Var | str = place
         return drawn
 
-    def _stay_in(self, function: str, what: str) -> None:
-        if function != self._current:
-            raise ScheduleError(
-                f"{what}: one argument is of function {self._current}, another of {function}"
-            )
+    def _stay_in(self, function: str, what: str) -> NoReturn:
+        raise ScheduleError(
+            f"{what}: one argument is of function {self._current}, another of {function}"
+        )
 
     def resolve_expr(self, value: Any, what: str) -> PrimExpr:
         if isinstance(value, bool) or not isinstance(value, (int, PrimExpr)):

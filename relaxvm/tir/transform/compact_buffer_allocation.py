@@ -22,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import Any
 
-from ...arith import Analyzer, IterMapper, IterSumExpr, as_number, conjuncts, interval_of
+from ...arith import Analyzer, IterMapper, IterSumExpr, as_number, conjuncts, interval_of, range_of
 from ...base import NamedTuple
 from ...ir import (
     INTRINSICS,
@@ -37,7 +37,6 @@ from ...ir import (
     Sub,
     Var,
     cast,
-    children,
     const,
     descend,
     walk,
@@ -57,7 +56,7 @@ from ..stmt import (
     Stmt,
     statements_below,
 )
-from .rewriter import Steps, StmtRewriter, bind_sizes, constant, with_loads
+from .rewriter import Steps, StmtRewriter, bind_sizes, constant, replace_tuple, with_loads
 
 
 @prim_func_pass(opt_level=0)
@@ -168,7 +167,8 @@ def _used_by(n: Any) -> Sequence[Any]:
         return (n.data,)
     if isinstance(n, Call) and n.op is INTRINSICS["address_of"]:
         return [a.buffer if isinstance(a, BufferLoad) else a for a in n.args]
-    return children(n)
+    below: Sequence[Any] = n._children_
+    return below
 
 
 def _is_run(index: PrimExpr) -> bool:
@@ -210,7 +210,7 @@ class _Box(NamedTuple):
     @property
     def kept(self) -> tuple[int, ...]:
         """The axes with more than one element."""
-        return tuple(k for k, e in enumerate(self.extent) if constant(e) != 1)
+        return tuple([k for k, e in enumerate(self.extent) if constant(e) != 1])
 
 
 def _is_larger(extent: PrimExpr, size: PrimExpr) -> bool:
@@ -415,9 +415,7 @@ class _Prover:
     def _inside(self, access: _Access, loop: Stmt, box: _Box, shape: tuple[PrimExpr, ...]) -> bool:
         known = self._spans.setdefault((access.scope, loop), {})
         for f in () if known else reversed(access.scope.loops_until(loop)):
-            first = interval_of(f.min, known, self.analyzer)
-            last = interval_of(f.min + f.extent - 1, known, self.analyzer)
-            known[f.loop_var] = None if first is None or last is None else (first[0], last[1])
+            known[f.loop_var] = range_of(f.min, f.extent, known, self.analyzer)
         for index, low, extent, size in zip(access.indices, box.low, box.extent, shape):
             if constant(low) == 0 and extent is size:
                 # All of the axis: what is outside of it is not reached, if only by conditions.
@@ -504,7 +502,7 @@ class _Shrink(StmtRewriter):
 
     def _place(self, b: Buffer, indices: tuple[PrimExpr, ...]) -> tuple[PrimExpr, ...]:
         box = self.boxes[b]
-        place = tuple(self._moved(indices[k], box.low[k]) for k in box.kept)
+        place = tuple([self._moved(indices[k], box.low[k]) for k in box.kept])
         return place or (const(0, indices[0].dtype),)
 
     def _moved(self, index: PrimExpr, low: PrimExpr) -> PrimExpr:
@@ -525,12 +523,9 @@ class _Shrink(StmtRewriter):
 
     def on_store(self, stmt: BufferStore) -> Stmt:
         value = self.expr(stmt.value)
-        indices = tuple(self.expr(i) for i in stmt.indices)
+        indices = replace_tuple(stmt.indices, self.expr)
         if stmt.buffer in self.boxes:
             indices = self._place(stmt.buffer, indices)
-        same = value is stmt.value and all(a is b for a, b in zip(indices, stmt.indices))
-        if same and stmt.buffer not in self.boxes:
-            return stmt
         return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
 
     def on_for(self, stmt: For) -> Steps:
@@ -552,8 +547,8 @@ class _Shrink(StmtRewriter):
             body=body,
             init=init,
             alloc_buffers=tuple(self.buffer(b) for b in kept),
-            reads=tuple(self._region(r) for r in stmt.reads),
-            writes=tuple(self._region(r) for r in stmt.writes),
+            reads=replace_tuple(stmt.reads, self._region),
+            writes=replace_tuple(stmt.writes, self._region),
         )
 
     def _region(self, r: BufferRegion) -> BufferRegion:

@@ -13,8 +13,8 @@ from typing import Any
 from ...ir import IRModule, Let, Node, PassContext, PrimExpr, Var, load_json, save_json, walk
 from ...ir import transform as passes
 from ..copies import defined, fresh_copy
-from ..stmt import Buffer, DeclBuffer, PrimFunc, Stmt
-from .rewriter import Steps, StmtRewriter
+from ..stmt import Buffer, DeclBuffer, PrimFunc
+from .rewriter import StmtRewriter
 
 
 @passes.module_pass(opt_level=0)
@@ -51,6 +51,7 @@ class _OneDefinition(StmtRewriter):
     def __init__(self, seen: set[Node]) -> None:
         super().__init__()
         self.seen = seen
+        self._before = self._once
 
     def _once(self, n: Any) -> Any:
         """`n`, or a copy with definitions of its own if another one defines the same."""
@@ -60,9 +61,6 @@ class _OneDefinition(StmtRewriter):
             n = fresh_copy(n, {b: Buffer(*(getattr(b, f) for f in b._fields)) for b in views})
         self.seen.update(defined(n))
         return n
-
-    def _handled(self, stmt: Stmt) -> Stmt | Steps:
-        return super()._handled(self._once(stmt))
 
     def expr(self, e: PrimExpr) -> PrimExpr:
         for n in walk(e):

@@ -128,6 +128,8 @@ class _Guard(ScopedRewriter):
         return stmt.replace(value=value, indices=indices)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
+        if type(e) in (Var, IntImm):
+            return e
         return transform(e, self._access, self._enter, self._memo, _ASKED)
 
     def _enter(self, n: Any) -> Any:

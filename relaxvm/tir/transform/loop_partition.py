@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ...arith import Analyzer, Domains, conjuncts, interval_of, linear_in
+from ...arith import Analyzer, Domains, conjuncts, interval_of, linear_in, range_of
 from ...base import NamedTuple
 from ...ir import (
     GE,
@@ -188,11 +188,8 @@ def _conditions(loop: For, analyzer: Analyzer) -> dict[PrimExpr, _Reach]:
     def below(visit: tuple[Stmt, Domains]) -> list[tuple[Stmt, Domains]]:
         s, known = visit
         if isinstance(s, For):
-            low = interval_of(s.min, known, analyzer)
-            high = interval_of(s.min + s.extent - 1, known, analyzer)
-            if any(v is loop.loop_var for e in (s.min, s.extent) for v in walk(e)):
-                low = None
-            inner = None if low is None or high is None else (low[0], high[1])
+            moves = any(v is loop.loop_var for e in (s.min, s.extent) for v in walk(e))
+            inner = None if moves else range_of(s.min, s.extent, known, analyzer)
             known = {**known, s.loop_var: inner}
         return [(c, known) for c in statements_below(s)]
 

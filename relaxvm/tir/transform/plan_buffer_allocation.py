@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import TIRError
-from ...ir import IRModule, Node, PassContext, Var, children, const, descend, walk
+from ...ir import IRModule, Node, PassContext, Var, const, descend, walk
 from ...ir.transform import prim_func_pass
 from ..stmt import (
     Block,
@@ -79,7 +79,9 @@ def _places(fn: PrimFunc) -> dict[int, list[Buffer]]:
         if isinstance(n, Block):
             owners.update({buffer.data: (buffer, n) for buffer in n.alloc_buffers})
             skip = {id(b) for b in n.alloc_buffers}
-        for child in children(n):
+        for child in n._children_:
+            if not child._children_ and not (type(child) is Var and child.dtype.is_handle):
+                continue
             if not isinstance(child, Stmt) and id(child) not in skip and path is not None:
                 if child not in handles:
                     inside = [v for v in walk(child) if isinstance(v, Var) and v.dtype.is_handle]

@@ -102,45 +102,42 @@ class StmtRewriter:
 
     def __init__(self) -> None:
         self._visited = 0
+        self._before: Callable[[Stmt], Stmt] | None = None  # is done to each statement
 
     def run(self, root: Stmt) -> Stmt:
         """What `root` becomes."""
         stack: list[Steps] = []
-        sent: Any = None
-        outcome = self._handled(root)
+        stmt: Stmt | None = root
+        before, table = self._before, self._table
         while True:
-            if isinstance(outcome, Stmt):
-                sent = outcome
-                if not stack:
-                    return outcome
-            else:
+            if stmt is not None:
+                self._visited += 1
+                if self._visited > MAX_STATEMENTS:
+                    raise TIRError(
+                        f"a function of more than {MAX_STATEMENTS} statements (shared ones counted "
+                        f"each time)"
+                    )
+                stmt = stmt if before is None else before(stmt)
+                name = table.get(type(stmt))
+                if name is None:
+                    kind = type(stmt).__name__
+                    raise TIRError(f"{type(self).__name__}: unknown statement {kind}")
+                outcome: Any = getattr(self, name)(stmt)
+            sent = outcome
+            if not isinstance(outcome, Stmt):
                 stack.append(outcome)
                 sent = None
+            elif not stack:
+                return outcome
             try:
-                child = stack[-1].send(sent)
+                stmt = stack[-1].send(sent)
             except StopIteration as done:
                 stack.pop()
-                outcome = done.value
-            else:
-                outcome = self._handled(child)
+                stmt, outcome = None, done.value
 
     def on_function(self, fn: PrimFunc) -> PrimFunc:
         """The function with its body rewritten."""
         return fn.replace(body=self.run(fn.body))
-
-    def _handled(self, stmt: Stmt) -> Stmt | Steps:
-        """What `stmt` becomes, or the steps to that."""
-        self._visited += 1
-        if self._visited > MAX_STATEMENTS:
-            raise TIRError(
-                f"a function of more than {MAX_STATEMENTS} statements (shared ones "
-                f"counted each time)"
-            )
-        name = self._table.get(type(stmt))
-        if name is None:
-            raise TIRError(f"{type(self).__name__}: unknown statement {type(stmt).__name__}")
-        outcome: Stmt | Steps = getattr(self, name)(stmt)
-        return outcome
 
     # -- what to override --------------------------------------------------------------------------
 
@@ -243,7 +240,7 @@ class ScopedRewriter(StmtRewriter):
             bind_sizes(self.analyzer, fn)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return self.resolve(e)
+        return e if type(e) is IntImm else self.resolve(e)
 
     def resolve(self, n: N) -> N:
         """An expression or a region with what is known in it."""

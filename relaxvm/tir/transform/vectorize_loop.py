@@ -27,7 +27,7 @@ import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ...arith import Analyzer, conjuncts, linear_in, stride
+from ...arith import Analyzer, conjuncts, linear_in, scalar_post_order, stride
 from ...ir import (
     GE,
     GT,
@@ -394,7 +394,8 @@ class _Lanes(StmtRewriter):
                 return []
             return [c for c in n._children_ if isinstance(c, PrimExpr)]
 
-        for n in post_order(e, below):
+        order = scalar_post_order(e, done)
+        for n in post_order(e, below) if Let in map(type, order) else order:
             if id(n) in done:
                 continue
             if isinstance(n, Var):
@@ -452,17 +453,24 @@ class _Lanes(StmtRewriter):
         """One statement as a serial loop of its own, with a variable of its own."""
         return fresh_copy(self.loop.replace(kind=ForKind.SERIAL, body=stmt))
 
-    def _handled(self, stmt: Stmt) -> Stmt | Steps:
-        if isinstance(stmt, (BufferStore, Evaluate)):
-            if self.env.keys().isdisjoint(map(id, walk(stmt))):
-                # The same in every iteration: once is enough for a store, and for what has no
-                # effect.
-                return stmt
-        if isinstance(stmt, (Evaluate, AssertStmt, While)):
-            return self._serial(stmt)
-        return super()._handled(stmt)
+    def _is_steady(self, stmt: Stmt) -> bool:
+        """Whether a statement is the same in every iteration: once is enough for a store, and for
+        what has no effect.
+        """
+        return self.env.keys().isdisjoint(map(id, walk(stmt)))
+
+    def on_evaluate(self, stmt: Evaluate) -> Stmt:
+        return stmt if self._is_steady(stmt) else self._serial(stmt)
+
+    def on_assert(self, stmt: AssertStmt) -> Any:
+        return self._serial(stmt)
+
+    def on_while(self, stmt: While) -> Any:
+        return self._serial(stmt)
 
     def on_store(self, stmt: BufferStore) -> Stmt:
+        if self._is_steady(stmt):
+            return stmt
         try:
             indices = tuple(self.expr(i) for i in stmt.indices)
             value = self.expr(stmt.value)

@@ -24,10 +24,15 @@ class Access(NamedTuple):
         """Why the indices of two accesses of one memory cannot be compared; empty if they can: the
         buffers are one, or lie over the memory in the same way.
         """
-        a, b = ((x.dtype, x.shape, x.strides, x.elem_offset) for x in (self.buffer, other.buffer))
-        if self.buffer is other.buffer or a == b:
+        a, b = self.buffer, other.buffer
+        if a is b or (a.dtype, a.shape, a.strides, a.elem_offset) == (
+            b.dtype,
+            b.shape,
+            b.strides,
+            b.elem_offset,
+        ):
             return ""
-        return f"{self.buffer.name} and {other.buffer.name} are different views of one memory"
+        return f"{a.name} and {b.name} are different views of one memory"
 
 
 class Box(NamedTuple):
@@ -87,7 +92,7 @@ def bound_box(realize: BlockRealize, access: Access) -> tuple[tuple[PrimExpr, An
     """A box over the axes as one over the loops."""
     axes = zip(realize.block.iter_vars, realize.iter_values)
     bound = Substitution({a.var: v for a, v in axes})
-    return tuple((bound(low), e if isinstance(e, int) else bound(e)) for low, e in access.box)
+    return tuple([(bound(low), e if isinstance(e, int) else bound(e)) for low, e in access.box])
 
 
 def region_while(
@@ -132,9 +137,7 @@ def _region(
         steady = isinstance(extent, int) or not free_variables(extent) & moving
         total = mapper.sum_of(low) if steady else None
         span = None if total is None else mapper.span(total, number_of(extent))
-        if span is not None and any(
-            isinstance(e, PrimExpr) and free_variables(e) & moving for e in span
-        ):
+        if [e for e in span or () if isinstance(e, PrimExpr) and free_variables(e) & moving]:
             # Loops that are as long as another one of them says.
             span = None
         if total is None or span is None:
@@ -144,8 +147,11 @@ def _region(
         axes.append((as_number(span[0], low.dtype), span[1]))
         sums.append(total)
         # An extent that is a size may be 0.
-        dense = (mapper.dense_extent(total, width) for width in (1, number_of(extent)))
-        exact = exact and (not total.args or any(d is not None for d in dense))
+        exact = exact and (
+            not total.args
+            or mapper.dense_extent(total, 1) is not None
+            or mapper.dense_extent(total, number_of(extent)) is not None
+        )
     exact = exact and may_be_empty(mapper, realize, loops) is None
     return Box(tuple(axes), exact and mapper.independent(sums))
 

@@ -209,7 +209,7 @@ class _Reader:
                 for e in (s.value, *s.indices):
                     if type(e) is not Var:
                         self._loads(e)
-                if any(i.dtype.lanes != 1 for i in s.indices):
+                if s.value.dtype.lanes != s.buffer.dtype.lanes:
                     self.strange = "it stores vectors"
             elif isinstance(s, (IfThenElse, LetStmt)):
                 self._loads(s.condition if isinstance(s, IfThenElse) else s.value)
@@ -225,7 +225,7 @@ class _Reader:
             stack += (n.indices if isinstance(n, BufferLoad) else n._children_)[::-1]
             if isinstance(n, BufferLoad):
                 self.reads.setdefault(Access(n.buffer, _point(n.indices)))
-                if any(i.dtype.lanes != 1 for i in n.indices):
+                if n.dtype.lanes != n.buffer.dtype.lanes:
                     self.strange = "it loads vectors"
             elif isinstance(n, Let):
                 self.strange = "it has a let inside an expression"
@@ -499,10 +499,10 @@ def _where(access: Access, only: dict[Var, PrimExpr]) -> Access:
 
 
 def _same_box(a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
-    return len(a) == len(b) and all(
-        x is y and (m is n or m == n if isinstance(m, int) else m is n)
-        for (x, m), (y, n) in zip(a, b)
-    )
+    for (x, m), (y, n) in zip(a, b):
+        if x is not y or not (m is n or (isinstance(m, int) and m == n)):
+            return False
+    return len(a) == len(b)
 
 
 _Nest = tuple[Stmt, tuple[For, ...]]

@@ -127,7 +127,8 @@ class State:
         left = [root]
         for s in left:  # which grows meanwhile
             if id(s) not in known:
-                left += self._note(s)
+                left += s.statements
+        self._note([s for s in left if id(s) not in known])
         return [s for s in left if id(s) in known]
 
     def _leave(self, root: Stmt, kept: Sequence[Stmt]) -> None:
@@ -135,21 +136,20 @@ class State:
         stay = set(map(id, kept))
         left = [root]
         for s in left:  # which grows meanwhile
-            for c in () if id(s) in stay else statements_below(s):
+            for c in () if id(s) in stay else s.statements:
                 if self._above[id(c)][1] is s:
                     del self._above[id(c)]
                     left.append(c)
             if type(s) is For and self._loops.get(s.loop_var) is s and not self.has(s):
                 del self._loops[s.loop_var]
 
-    def _note(self, s: Stmt) -> Sequence[Stmt]:
-        """Note which statements stand directly in `s`, and give them."""
-        if type(s) is For:
-            self._loops[s.loop_var] = s
-        below = (s.body,) if type(s) is For else statements_below(s)
-        for c in below:
-            self._above[id(c)] = (c, s)
-        return below
+    def _note(self, statements: Iterable[Stmt]) -> None:
+        """Note what stands directly in these."""
+        for s in statements:
+            if type(s) is For:
+                self._loops[s.loop_var] = s
+            for c in s.statements:
+                self._above[id(c)] = (c, s)
 
     def path(self, stmt: Stmt) -> Path:
         """Where `stmt` is. Raises ScheduleError if it is not in the function."""
@@ -288,7 +288,7 @@ class State:
                 if type(rebuilt) is For:
                     state._loops[rebuilt.loop_var] = rebuilt
             else:
-                state._note(rebuilt)
+                state._note((rebuilt,))
             if type(s) is Block:
                 assert type(rebuilt) is Block
                 pairs.append((s, rebuilt))

@@ -267,7 +267,7 @@ def _tile_of(
     widths = [n for n in _WIDTHS if columns and columns % (n * lanes) == 0]
     if not widths or columns is None or rows is None:
         return None
-    return tile_shape(rows, columns, lanes, cpu.vector_registers, widths)
+    return tile_shape(rows, columns, lanes, cpu.vector_registers, tuple(widths))
 
 
 def _panel_axis(c: Contraction) -> Var:

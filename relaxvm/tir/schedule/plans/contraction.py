@@ -21,6 +21,7 @@ carry no conditions.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -146,12 +147,13 @@ def panel_of(indices: tuple[PrimExpr, ...], vector: Var) -> int | None:
 # -- the shape of a tile ---------------------------------------------------------------------------
 
 
+@functools.lru_cache(1024)
 def tile_shape(
     rows: int | None,
     columns: int,
     lanes: int,
     registers: int,
-    widths: Sequence[int] = _WIDTHS,
+    widths: tuple[int, ...] = _WIDTHS,
 ) -> tuple[int, int]:
     """(rows, vectors) of the tile that computes rows x columns with the fewest steps.
 
@@ -303,7 +305,7 @@ class Product:
         even = [n for n in _WIDTHS[1:] if columns % (n * lanes) == 0]
         if best[1] in even or not even:
             return best
-        other = tile_shape(rows, columns, lanes, registers, even)
+        other = tile_shape(rows, columns, lanes, registers, tuple(even))
         costs = [tile_cost(rows, columns, lanes, *shape) for shape in (best, other)]
         return other if costs[1] <= costs[0] * _EVEN else best
 

@@ -111,7 +111,7 @@ class AlongChannels(InTiles):
             return None
         pixels = sizes.height * sizes.width if sizes.known else None
         registers, channels = cpu.vector_registers, panel or sizes.channels
-        height, vectors = tile_shape(pixels, channels, lanes, registers, widths)
+        height, vectors = tile_shape(pixels, channels, lanes, registers, tuple(widths))
         plan = cls(height, vectors, lanes, 1, pack=panel is None)
         ahead = Ahead() if plan.pack else ahead_of(c.weight, cpu)
         joined = sizes.known and cpu.cores > 1
@@ -270,7 +270,7 @@ def channel_layout(sch: Schedule, rv: Any, cpu: CpuModel) -> ConstantLayout | No
     if not widths or not _pays(sizes, lanes) or str(c.weight.dtype) != str(out):
         return None
     pixels = sizes.height * sizes.width if sizes.known else None
-    _, vectors = tile_shape(pixels, sizes.channels, lanes, cpu.vector_registers, widths)
+    _, vectors = tile_shape(pixels, sizes.channels, lanes, cpu.vector_registers, tuple(widths))
     return constant_panels(Operand(c.weight, c.weight_indices), c.channel, vectors * lanes)
 
 

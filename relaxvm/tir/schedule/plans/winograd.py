@@ -102,7 +102,7 @@ def _planned(view: View, conv: Filter | str, cpu: CpuModel) -> Winograd | None:
     widths = [n for n in (2, 4) if channels % (n * lanes) == 0]
     if not widths or min(channels, depth) < _LEAST_CHANNELS or height * wide < _LEAST_PIXELS:
         return None
-    _, vectors = tile_shape(wide, channels, lanes, cpu.vector_registers, widths)
+    _, vectors = tile_shape(wide, channels, lanes, cpu.vector_registers, tuple(widths))
     size = 2 * channels * depth * ROWS * taps * conv.data.dtype.itemsize
     tile = 2 if size > _MOST_WEIGHTS * cpu.l2_bytes else 4
     return Winograd.of(_Shape.of(conv, tile, vectors * lanes, view), lanes, cpu)
@@ -173,7 +173,7 @@ class Winograd(InTiles):
     @classmethod
     def of(cls, s: _Shape, lanes: int, cpu: CpuModel) -> Winograd:
         vectors = s.panel // lanes
-        pixels, _ = tile_shape(s.wide, s.panel, lanes, cpu.vector_registers, [vectors])
+        pixels, _ = tile_shape(s.wide, s.panel, lanes, cpu.vector_registers, (vectors,))
         plan = cls(pixels, vectors, lanes, s.count - ROWS + 1, 1, joined=cpu.cores > 1)
         blocks = [n for n in range(1, s.tiles + 1) if s.tiles % n == 0]
         return min((replace(plan, block=n) for n in blocks), key=lambda p: p._predicted(s, cpu))
