@@ -92,6 +92,8 @@ class _Resolver:
         self._program = program
         self._returning = _returning_kernels(program)
         self._places: dict[Arg, int] = {}
+        # What builtins were bound to: layers repeat their shapes.
+        self._bounds: dict[tuple[Builtin, tuple[int, ...], tuple[Arg, ...]], Any] = {}
         self.template: list[Any] = [None] * (info.register_file_size + 2)
         self.account = info.register_file_size
         self._trash = self.account + 1
@@ -151,14 +153,19 @@ class _Resolver:
         """The function for a call, which knows the constants as far as it can, and the operands
         that are left for it.
         """
-        values = static_values(self._program, operands)
         ways = [] if builtin.bind is None else [(tuple(range(builtin.dynamic)), builtin.bind)]
         if builtin.partly is not None and len(operands) == len(builtin.fixed):
             ways.append(builtin.partly)
         for left, bind in ways:
-            constants = [value for i, value in enumerate(values) if i not in left]
-            if not any(value is DYNAMIC for value in constants):
-                return bind(*constants), tuple(operands[i] for i in left)
+            known = tuple([operand for i, operand in enumerate(operands) if i not in left])
+            key = (builtin, left, known)
+            if key not in self._bounds:
+                values = static_values(self._program, known)
+                unknown = any(value is DYNAMIC for value in values)
+                self._bounds[key] = None if unknown else bind(*values)
+            function = self._bounds[key]
+            if function is not None:
+                return function, tuple([operands[i] for i in left])
         return builtin.function, operands
 
 
