@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import relaxvm
-from relaxvm.arith import Analyzer, ConstIntBound, can_prove, prove_equal, simplify
+from relaxvm.arith import Analyzer, ConstIntBound, can_prove, prove_equal, simplify, value_of
 from relaxvm.base import TIRError
 from relaxvm.ir import (
     EQ,
@@ -45,6 +45,7 @@ from relaxvm.ir import (
     Var,
     const,
     post_order,
+    substitute,
 )
 from relaxvm.ir.expr import INT_MEANING, wrap_int
 
@@ -544,3 +545,15 @@ def test_a_last_constant_is_added_as_any_other_term(dtype, wrap):
         quick = Analyzer(wrap=wrap).simplify(Add(e, const(k, dtype)))
         # The constant first is a sum like others.
         assert quick is Analyzer(wrap=wrap).simplify(Add(const(k, dtype), e)), (e, k)
+
+
+@pytest.mark.parametrize("division", [Div, Mod, FloorDiv, FloorMod])
+def test_what_an_expression_is_worth_is_what_it_simplifies_to(division):
+    x, y = Var("x", "int8"), Var("y", "int8")
+    e = LT(Add(division(Mul(x, IntImm("int8", 5)), y), Max(x, y)), Sub(x, y))
+    for a, b in itertools.product((-128, -7, -1, 0, 3, 127), repeat=2):
+        values = {x: IntImm("int8", a), y: IntImm("int8", b)}
+        worth, simple = value_of(e, {x: a, y: b}), simplify(substitute(e, values))
+        assert worth is None if b == 0 else worth == simple.value
+    assert value_of(x + y, {x: 1}) is None
+    assert value_of(Cast("int32", x) + 1, {x: 1}) is None

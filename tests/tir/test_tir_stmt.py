@@ -146,3 +146,16 @@ def test_a_sequence_that_holds_itself_is_refused():
     endless.append([endless])
     with pytest.raises(TIRError, match="holds itself"):
         tir.seq(endless)
+
+
+def test_statements_are_those_directly_in_one_in_the_order_in_which_they_run():
+    loop, a, b = nest(), NOTHING, tir.Evaluate(1)
+    block = tir.Block((), (), (), "b", a, b)
+    assert loop.statements == (loop.body,)
+    assert loop.body.body.statements == a.statements == ()
+    assert tir.SeqStmt((a, b, a)).statements == (a, b, a)
+    assert tir.IfThenElse(I < 2, a).statements == (a,)
+    assert tir.IfThenElse(I < 2, a, b).statements == (a, b)
+    assert block.statements == (b, a)  # its init first
+    assert tir.BlockRealize((), True, block).statements == (block,)
+    assert tir.DeclBuffer(A, loop).replace(body=a).statements == (a,)
