@@ -162,9 +162,7 @@ class Analyzer:
 
     def let_range(self, var: Var, first: int, last: int) -> None:
         """Let `var`, whatever it was before, range over the numbers from `first` to `last`."""
-        key = id(var)
-        if key in self._memo or key in self._bound_memo or key in self._polys:
-            self._forget()  # as `_forget_about`
+        self._forget_about(var)
         if self.depth and self.wrap is None:
             self._bound_inside.append((var, Range.from_min_extent(first, last - first + 1)))
         self._ranges[var] = (first, last)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 
-from ..base import DataType, NamedTuple
+from ..base import DataType, NamedTuple, made_of_tuples
 
 # Larger than any 64-bit product: behaves as infinity in the interval arithmetic below.
 POS_INF = 1 << 400
@@ -121,8 +120,7 @@ class ConstIntBound(NamedTuple):
         )
 
 
-as_bound: Callable[[tuple[int, int]], ConstIntBound]
-as_bound = functools.partial(tuple.__new__, ConstIntBound)  # as `ConstIntBound`, but quickly
+as_bound = made_of_tuples(ConstIntBound)
 
 ConstIntBound.NEG_INF, ConstIntBound.POS_INF = NEG_INF, POS_INF  # type: ignore[attr-defined]
 

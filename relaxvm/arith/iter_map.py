@@ -12,14 +12,13 @@ Numbers are Python ints where they are constant, else expressions.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from abc import ABC
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
-from ..base import NamedTuple
+from ..base import NamedTuple, made_of_tuples
 from ..ir import (
     GE,
     GT,
@@ -87,9 +86,7 @@ class IterMapExpr(ABC):  # noqa: B024
     """TVM's name for `IterSplitExpr` and `IterSumExpr`, to ask `isinstance`."""
 
 
-_split: Callable[..., IterSplitExpr] = functools.partial(tuple.__new__, IterSplitExpr)
-_sum: Callable[..., IterSumExpr] = functools.partial(tuple.__new__, IterSumExpr)
-# Of a tuple, and quickly.
+_split, _sum = made_of_tuples(IterSplitExpr), made_of_tuples(IterSumExpr)
 
 IterMapExpr.register(IterSplitExpr)
 IterMapExpr.register(IterSumExpr)

@@ -35,6 +35,7 @@ from .lazy import warn_older as warn_older
 from .names import NameSupply as NameSupply
 from .names import did_you_mean as did_you_mean
 from .record import NamedTuple as NamedTuple
+from .record import made_of_tuples as made_of_tuples
 from .record import record as record
 from .span import UNKNOWN as UNKNOWN
 from .span import Span as Span

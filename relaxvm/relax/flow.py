@@ -10,12 +10,19 @@ Nothing here recurses as deep as a function nests.
 from __future__ import annotations
 
 import enum
-import functools
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base import NamedTuple, Steps, VerifyError, callees_first, components, run_steps
+from ..base import (
+    NamedTuple,
+    Steps,
+    VerifyError,
+    callees_first,
+    components,
+    made_of_tuples,
+    run_steps,
+)
 from ..ir import FloatImm, IntImm, Node, descend, walk
 from .expr import (
     Binding,
@@ -193,7 +200,7 @@ class Event(NamedTuple):
 
 
 # Without parsing arguments: there is one for each binding, in every pass.
-_event = functools.partial(tuple.__new__, Event)
+_event = made_of_tuples(Event)
 
 
 def events(fn: Function, inner: bool = False) -> list[Event]:

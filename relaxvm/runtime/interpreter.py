@@ -191,8 +191,8 @@ def run(
                     block = fn.blocks[0]
                     break
     except BaseException as error:
-        frames_passed = [(entry[0], entry[0].positions.get(id(entry[1]))) for entry in stack]
-        frames_passed.append((fn, None if step is None else fn.positions.get(id(step))))
+        frames_passed = [(entry[0], entry[0].steps.positions.get(id(entry[1]))) for entry in stack]
+        frames_passed.append((fn, None if step is None else fn.steps.positions.get(id(step))))
         frames_passed.reverse()
         if places is not None:
             places += frames_passed

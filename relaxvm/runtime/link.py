@@ -75,11 +75,6 @@ class LinkedFunction:
         self.blocks = tuple([self.steps.block(pc) for pc in self.steps.starts])
         return self.blocks
 
-    @property
-    def positions(self) -> dict[int, int]:
-        """Instruction of each step, by its id."""
-        return self.steps.positions
-
     def _value(self, value: Any, callees: Mapping[str, Any]) -> Any:
         if value is THE_MACHINE:
             return self.vm

@@ -69,16 +69,17 @@ class OnnxFile:
                 that are made by `fork` have one memory of them. Else each has its own.
         """
         self.path = pathlib.Path(path)
-        self._unseen = unseen
         file = _OpenFile(self.path, "rb")
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             with file:
                 self.graph, self.weights = file.readall(), dict
             return
-        self.graph, self.weights = self._begun(file, status.st_size)
+        self.graph, self.weights = self._begun(file, status.st_size, unseen)
 
-    def _begun(self, file: Any, size: int) -> tuple[bytes, Callable[[], dict[int, np.ndarray]]]:
+    def _begun(
+        self, file: Any, size: int, unseen: bool
+    ) -> tuple[bytes, Callable[[], dict[int, np.ndarray]]]:
         def read(begin: int, end: int) -> bytes:
             if end - begin >= 1 << 31:
                 raise FrontendError(
@@ -90,8 +91,7 @@ class OnnxFile:
             return data
 
         data, spans = without_weights(read, size)
-        # Not of itself: it goes with its weights, not when a collector comes by.
-        unseen = self._unseen
+        # What reads them does not hold this file, which holds it: both go when nobody needs them.
         weights: dict[int, np.ndarray] = {}
 
         def fill(number: int) -> None:

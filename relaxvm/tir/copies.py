@@ -17,23 +17,26 @@ def renew(v: Var) -> Var:
     return type(v)(v.name, v.dtype, v.type_annotation)
 
 
-_DEFINING = (For, LetStmt, Let, Allocate, AllocateConst, DeclBuffer, Block)
+def _of_block(n: Block) -> tuple[Any, ...]:
+    matched = [m.buffer for m in n.match_buffers]
+    return (*[axis.var for axis in n.iter_vars], *n.alloc_buffers, *matched)
+
+
+_DEFINED: dict[type, Callable[[Any], tuple[Any, ...]]] = {
+    For: lambda n: (n.loop_var,),
+    LetStmt: lambda n: (n.var,),
+    Let: lambda n: (n.var,),
+    Allocate: lambda n: (n.buffer_var,),
+    AllocateConst: lambda n: (n.buffer_var,),
+    DeclBuffer: lambda n: (n.buffer,),
+    Block: _of_block,
+}
 
 
 def defined(n: Any) -> tuple[Any, ...]:
     """The variables and buffers that a statement or a `Let` defines."""
-    if isinstance(n, For):
-        return (n.loop_var,)
-    if isinstance(n, (LetStmt, Let)):
-        return (n.var,)
-    if isinstance(n, (Allocate, AllocateConst)):
-        return (n.buffer_var,)
-    if isinstance(n, DeclBuffer):
-        return (n.buffer,)
-    if isinstance(n, Block):
-        matched = (m.buffer for m in n.match_buffers)
-        return (*(axis.var for axis in n.iter_vars), *n.alloc_buffers, *matched)
-    return ()
+    of = _DEFINED.get(type(n))
+    return () if of is None else of(n)
 
 
 def fresh_copy(
@@ -51,7 +54,7 @@ def fresh_copy(
     mapping: dict[Any, Node] = dict(values or {})
     nodes = walk(stmt) if nodes is None else nodes
     for n in nodes:
-        for own in defined(n) if type(n) in _DEFINING else ():
+        for own in defined(n) if type(n) in _DEFINED else ():
             if isinstance(own, Var):
                 mapping.setdefault(own, renew(own))
         if isinstance(n, Block):

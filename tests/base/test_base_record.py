@@ -8,7 +8,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, replace
 
 import pytest
 
-from relaxvm.base import NamedTuple, record
+from relaxvm.base import NamedTuple, made_of_tuples, record
 
 
 class Kept:
@@ -203,6 +203,9 @@ def test_named_tuples():
     assert typing.get_type_hints(Place) == typing.get_type_hints(TheirPlace)
     assert type(pickle.loads(pickle.dumps(place))) is type(copy.copy(place)) is Place
     assert not hasattr(place, "__dict__")
+    made = made_of_tuples(Place)((3, ()))
+    assert type(made) is Place
+    assert made == place
     for wrong in (lambda: Place(), lambda: Place(1, (), 2), lambda: Place(1, other=2)):
         with pytest.raises(TypeError):
             wrong()
