@@ -29,6 +29,8 @@ from .dtype import promote as promote
 from .dtype import to_numpy_dtype as to_numpy_dtype
 from .dtype import values_to_bits as values_to_bits
 from .errors import *
+from .hashing import blake2b as blake2b
+from .hashing import digest_of as digest_of
 from .lazy import Deferred as Deferred
 from .lazy import submodules as submodules
 from .lazy import warn_older as warn_older

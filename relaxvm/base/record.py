@@ -2,7 +2,7 @@
 
 `dataclass(frozen=True)` writes six functions for a class and compiles each when the module is
 imported: 0.5 ms, of which a process that loads one program would pay for every class there is. Of a
-record `__init__` is compiled when the first one is made, and all share the others. What
+record `__init__` is compiled when more than a few are made, and all share the others. What
 `dataclasses` does with instances (`fields`, `replace`, `asdict`) it does with these. And
 `typing.NamedTuple` compiles every annotation, which nobody asks it for.
 """
@@ -13,8 +13,8 @@ import functools
 import inspect
 import operator
 from collections import namedtuple
-from collections.abc import Callable
-from dataclasses import MISSING, FrozenInstanceError, dataclass, field, fields
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, FrozenInstanceError, dataclass, field, fields
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
@@ -55,6 +55,7 @@ def made_of_tuples(kind: type[_Row]) -> Callable[[tuple[Any, ...]], _Row]:
 
 
 _set = object.__setattr__
+_FEW = 16
 
 
 @overload
@@ -84,8 +85,13 @@ def record(cls: Any = None, *, values: bool = True, frozen: bool = True) -> Any:
             kind.__init__ = _init(kind, frozen)
             return kind.__init__
 
+        rows, left = fields(kind), _FEW
+
         def __init__(self: Any, *args: Any, **named: Any) -> None:
-            completed()(self, *args, **named)
+            nonlocal left
+            left -= 1
+            if left < 0 or not _filled(self, rows, args, named):
+                completed()(self, *args, **named)
 
         kind.__init__ = __init__
         kind.__init__.completed = completed
@@ -97,6 +103,34 @@ def record(cls: Any = None, *, values: bool = True, frozen: bool = True) -> Any:
         return cast("type[_T]", kind)
 
     return decorate if cls is None else decorate(cls)
+
+
+def _filled(
+    self: Any, rows: Sequence[Field[Any]], args: tuple[Any, ...], named: dict[str, Any]
+) -> bool:
+    """Give `self` its values as the function of its class would, which takes longer to compile than
+    a few instances to make. False for arguments of which that has to say what is wrong.
+    """
+    in_order = [f.name for f in rows if f.init and not f.kw_only]
+    values, taken = {}, dict(zip(in_order, args), **named)
+    if len(taken) != len(args) + len(named):
+        return False
+    for f in rows:
+        if f.init and f.name in taken:
+            values[f.name] = taken.pop(f.name)
+        elif f.default_factory is not MISSING:
+            values[f.name] = f.default_factory()
+        elif f.default is not MISSING:
+            values[f.name] = f.default
+        elif f.init:
+            return False
+    if taken:
+        return False
+    for name, value in values.items():
+        _set(self, name, value)
+    if hasattr(self, "__post_init__"):
+        self.__post_init__()
+    return True
 
 
 def _init(cls: Any, frozen: bool) -> Any:

@@ -6,7 +6,6 @@ bool · info (struct info as data) · dim (a postfix program of `dims`, wrapped 
 
 from __future__ import annotations
 
-import hashlib
 import math
 import operator
 import struct
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import DataType, LoadError, VerifyError, VMTypeError, VMValueError, record
+from ..base import DataType, LoadError, VerifyError, VMTypeError, VMValueError, digest_of, record
 from .device import cpu
 from .dims import Dim, check, dim_from_plain, dim_to_plain, format_dim
 from .limits import MAX_NDIM
@@ -91,7 +90,7 @@ def constant_key(value: Any) -> object:
     if value.dtype.is_string:
         return (kind, value.shape, *value.array.reshape(-1))
     content = np.ascontiguousarray(value.array).tobytes()
-    return (kind, value.dtype, value.shape, hashlib.blake2b(content, digest_size=16).digest())
+    return (kind, value.dtype, value.shape, digest_of(content, 16))
 
 
 _KINDS: dict[type, str] = {

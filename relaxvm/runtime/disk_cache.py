@@ -13,7 +13,6 @@ What is too large to be signed and read lies in a file beside its entry, which k
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import pathlib
 import re
@@ -22,7 +21,7 @@ import time
 from collections.abc import Callable
 from typing import BinaryIO
 
-from ..base import config
+from ..base import blake2b, config, digest_of
 from . import trust
 
 _PRUNE_EVERY = 64
@@ -61,7 +60,7 @@ class DiskCache:
         """What was put under `key`, or None."""
         if not config.cache_enabled():
             return None
-        digest = hashlib.sha256(key).digest()
+        digest = digest_of(key)
         path = self._path(digest)
         try:
             whole = self._read(path)
@@ -91,7 +90,7 @@ class DiskCache:
         """
         if not config.cache_enabled():
             return False
-        digest = hashlib.sha256(key).digest()
+        digest = digest_of(key)
         signature = trust.sign(digest + content)
         if signature is None or len(content) > self._most:
             return False
@@ -116,7 +115,7 @@ class DiskCache:
 
     def new_file_beside(self, key: bytes) -> pathlib.Path:
         """Where to write a new file that is to lie beside the entry of `key`. Raises OSError."""
-        path = self._path(hashlib.sha256(key).digest())
+        path = self._path(digest_of(key))
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         return path.with_name(f"{path.stem}.{os.urandom(8).hex()}{_BESIDE}")
 
@@ -195,7 +194,7 @@ def identity_of(stream: BinaryIO) -> list[object] | None:
     size = status.st_size
     if not stat.S_ISREG(status.st_mode):
         return None
-    digest, here = hashlib.sha256(), stream.tell()
+    digest, here = blake2b(digest_size=32), stream.tell()
     if size <= _WHOLE_BYTES:
         stream.seek(0)
         digest.update(stream.read(_WHOLE_BYTES + 1))

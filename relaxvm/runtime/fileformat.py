@@ -10,15 +10,14 @@ know.
 
 The data of a tensor begins at a multiple of 64 bytes of the file, so that it can be mapped. The
 signature, if there is one, is the last entry. It vouches for the machine code, which depends on all
-but the contents of tensors, so it signs the SHA-256 of the bytes before it without those: a file
+but the contents of tensors, so it signs the BLAKE2b of the bytes before it without those: a file
 whose weights are mapped is not read to the end before it runs. What is signed was verified, so that
-who signed it need not do so again. (Signatures of every byte, and of programs that were not
-verified, which were written before, are accepted.)
+who signed it need not do so again. (Older signatures are unknown: such a file is read as one of
+somebody else.)
 """
 
 from __future__ import annotations
 
-import hashlib
 import mmap as mmap_module
 import os
 from collections.abc import Iterable, Iterator, Mapping
@@ -35,6 +34,7 @@ from ..base import (
     VerifyError,
     VMTypeError,
     VMValueError,
+    blake2b,
     collecting_seldom,
 )
 from . import trust as trust_module
@@ -141,7 +141,7 @@ class _Signer:
 
     def __init__(self, wanted: bool) -> None:
         self.active = int(wanted and trust_module.sign(b"") is not None)
-        self._digest = hashlib.sha256(_SIGNED if rows_replaced() else _VERIFIED)
+        self._digest = blake2b(_SIGNED if rows_replaced() else _VERIFIED, digest_size=32)
 
     def update(self, part: Any) -> None:
         if self.active:
@@ -312,11 +312,11 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
         if key == "constants" and vouched is not None:
             plain[key], decoder.position = vouched.constants, vouched.end
             continue
-        decoder.views = key == "constants"
+        decoder.views, decoder.tuples = key == "constants", key == "kernels"
         plain[key] = decoder.value()
         if key == "version":
             _check_version(plain[key])
-    decoder.views = False
+    decoder.views = decoder.tuples = False
     debug = signature = None
     for left in range(count - len(_KEYS), 0, -1):
         key = decoder.key()
@@ -331,7 +331,9 @@ def _parse(data: memoryview, trust: str | None, make: type[_P], elsewhere: Mappi
     ):
         raise LoadError(f"the signature is not {trust_module.SIGNATURE_SIZE} bytes")
     decoder.end()
-    kernels = None if plain["kernels"] is None else KernelSection.from_plain(plain["kernels"])
+    kernels = plain["kernels"]
+    if kernels is not None:
+        kernels = KernelSection.from_plain(kernels, signed=vouched is not None)
     trusted = vouched is not None or trust == "native" or kernels is None or not kernels.native
     if type(plain["code"]) is not bytes:
         raise LoadError("code: wanted bytes")
@@ -401,14 +403,12 @@ def _vouched(data: memoryview) -> _Vouched | None:
         if trust_module.vouches(_signed(begins, content, decoder.spans), signature):
             verified = begins is _VERIFIED and not rows_replaced()
             return _Vouched(verified, constants, constants_end)
-    if trust_module.vouches(hashlib.sha256(content).digest(), signature):
-        return _Vouched(False, constants, constants_end)
     return None
 
 
 def _signed(begins: bytes, data: memoryview, tensors: Iterable[tuple[int, int]]) -> bytes:
     """The digest of `data` without what lies between (begin, end) of each of `tensors`."""
-    digest, position = hashlib.sha256(begins), 0
+    digest, position = blake2b(begins, digest_size=32), 0
     for begin, end in tensors:
         digest.update(data[position:begin])
         position = end

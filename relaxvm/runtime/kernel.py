@@ -5,9 +5,8 @@ Everything here is frozen, and stored as `plain` says.
 
 from __future__ import annotations
 
-import hashlib
 import re
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any, Literal, get_args
 
 from ..base import DataType, LoadError, VerifyError, record
@@ -182,6 +181,7 @@ class NativeCode(Plain):
     producer     who made it, such as "llvmlite 0.50.0"
     functions    the VM functions that are compiled in it
     more         further objects, which are linked with the first
+    sha256       of the objects, where they come from a file
     """
 
     triple: str
@@ -191,6 +191,7 @@ class NativeCode(Plain):
     producer: str
     functions: CompiledCode | None = None
     more: tuple[bytes, ...] = ()
+    sha256: bytes = field(default=b"", compare=False)
 
     def __post_init__(self) -> None:
         for name in ("triple", "cpu", "features", "producer"):
@@ -205,7 +206,11 @@ class NativeCode(Plain):
         """All object files."""
         return (self.object, *self.more)
 
-    def _checksum(self) -> bytes:
+    def checksum(self) -> bytes:
+        """The SHA-256 of the object; of several, of theirs."""
+        # Loads OpenSSL, and what is signed is not damaged.
+        import hashlib
+
         if not self.more:
             return hashlib.sha256(self.object).digest()
         digests = [hashlib.sha256(each).digest() for each in self.objects]
@@ -218,27 +223,18 @@ class NativeCode(Plain):
         """
         plain: dict[str, Any] = super().to_plain()
         later = {name: plain.pop(name) for name in _LATER_FIELDS}
-        plain["sha256"] = self._checksum()
+        plain["sha256"] = self.checksum()
         return plain | {name: value for name, value in later.items() if value}
 
     @classmethod
     def from_plain(cls, plain: Any) -> NativeCode:
-        """The inverse of `to_plain`.
-
-        Raises LoadError, also for object code that is not what was written.
-        """
+        """The inverse of `to_plain`. Raises LoadError."""
         later = [name for name in _LATER_FIELDS if type(plain) is dict and name in plain]
         names = [name for name in cls._names() if name not in _LATER_FIELDS]
-        entries = entries_of(plain, [*names, "sha256", *later], "native code")
+        entries = entries_of(plain, [*names, *later], "native code")
         if not all(entries[name] for name in later):
             raise LoadError("native code: functions and more are left out where there are none")
-        checksum = entries.pop("sha256")
-        code = super().from_plain({"functions": None, "more": [], **entries})
-        if code._checksum() != checksum:
-            raise LoadError(
-                "native code: the object code is damaged (its checksum differs); rebuild the file"
-            )
-        return code
+        return super().from_plain({"functions": None, "more": [], **entries})
 
 
 @record
@@ -269,6 +265,23 @@ class KernelSection(Plain):
             former = by_symbol.setdefault(info.symbol, info)
             if former is not info and replace(former, name=info.name) != info:
                 raise VerifyError("kernel section: two different kernels share a symbol")
+
+    @classmethod
+    def from_plain(cls, plain: Any, signed: bool = False) -> KernelSection:
+        """The inverse of `to_plain`.
+
+        signed  whether the object code is surely what was written
+
+        Raises LoadError, also for object code that is not.
+        """
+        section = super().from_plain(plain)
+        for code in () if signed else section.native:
+            if code.sha256 != code.checksum():
+                raise LoadError(
+                    "native code: the object code is damaged (its checksum differs); rebuild the "
+                    "file"
+                )
+        return section
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ How a field is stored follows from its type:
     tuple[Any, ...]                   nested lists       X | None         X or nil
     a `Plain`                         by its form        a union of those that have tags: by them
 
-`from_plain` accepts nothing but what `to_plain` writes: exactly these keys, exactly these types.
+`from_plain` accepts nothing but what `to_plain` writes: exactly these keys, exactly these types;
+lists may be read as tuples.
 What a class checks of its fields it checks itself, in `__post_init__`.
 """
 
@@ -30,6 +31,7 @@ from .dims import Dim, dim_from_plain, dim_to_plain
 
 _P = TypeVar("_P", bound="Plain")
 _SCALARS = (str, int, float, bool, bytes)
+_LISTS = (list, tuple)
 # Of each class. A program has the same few failures in all of its kernels.
 _MADE_LATELY = 512
 
@@ -67,10 +69,10 @@ class Plain:
         else:
             values = plain
             if cls._form != "list":
-                if type(plain) is not list or plain[:1] != [cls._form]:
+                if type(plain) not in _LISTS or list(plain[:1]) != [cls._form]:
                     raise LoadError(f"{cls.__name__}: wanted a list that begins with {cls._form!r}")
                 values = plain[1:]
-            if type(values) is not list or len(values) != len(columns):
+            if type(values) not in _LISTS or len(values) != len(columns):
                 raise LoadError(f"{cls.__name__}: wanted a list of {len(columns)}")
         make: Callable[..., _P] = cls
         if tuple(map(type, values)) == cls._types:
@@ -201,7 +203,7 @@ def _union_codec(members: tuple[Any, ...]) -> Codec:
     tagged = {member._form: member for member in present}
 
     def read_tagged(plain: Any) -> Any:
-        if type(plain) is not list or not plain or type(plain[0]) is not str:
+        if type(plain) not in _LISTS or not plain or type(plain[0]) is not str:
             raise LoadError("wanted a list that begins with its kind")
         member = tagged.get(plain[0])
         if member is None or len(plain) != 1 + len(member._columns()):
@@ -221,10 +223,10 @@ def _exactly(kind: type, plain: Any) -> Any:
     return plain
 
 
-def _list(plain: Any) -> list[Any]:
-    if type(plain) is not list:
+def _list(plain: Any) -> Sequence[Any]:
+    if type(plain) not in _LISTS:
         raise LoadError(f"wanted a list, got {type(plain).__name__}")
-    return plain
+    return cast("Sequence[Any]", plain)
 
 
 def _dim(plain: Any) -> Dim:
@@ -252,7 +254,10 @@ def _listed(value: Any) -> Any:
 
 
 def _tupled(plain: Sequence[Any]) -> tuple[Any, ...]:
-    # There may be ten thousands of lists, and they come from msgpack.
+    if type(plain) is tuple:
+        # So are all in it: msgpack reads one kind or the other.
+        return plain
+    # There may be ten thousands of lists.
     document = msgpack.packb(_list(plain), use_bin_type=True)
     nested: tuple[Any, ...] = msgpack.unpackb(document, use_list=False, strict_map_key=False)
     return nested

@@ -53,9 +53,10 @@ class Decoder:
     views     give binary data as memoryviews of `data` instead of copies
     spans     where each of these views begins and ends
     ours      whether `data` is surely what we wrote
+    tuples    give arrays of what is ours as tuples
     """
 
-    __slots__ = ("_data", "_end", "_items", "_ours", "position", "spans", "views")
+    __slots__ = ("_data", "_end", "_items", "_ours", "position", "spans", "tuples", "views")
 
     def __init__(self, data: memoryview, max_items: int = MAX_ITEMS, ours: bool = False) -> None:
         self._data = data
@@ -63,7 +64,7 @@ class Decoder:
         self._items = max_items
         self._ours = ours
         self.position = 0
-        self.views = False
+        self.tuples = self.views = False
         self.spans: list[tuple[int, int]] = []
 
     def map_header(self) -> int:
@@ -93,7 +94,9 @@ class Decoder:
     def _at_once(self, method: str) -> Any:
         # What is behind may be a weight, which is not to be touched.
         rest = _Rest(self._data, self.position)
-        unpacker = msgpack.Unpacker(rest, read_size=_AT_ONCE, max_buffer_size=0)
+        unpacker = msgpack.Unpacker(
+            rest, read_size=_AT_ONCE, max_buffer_size=0, use_list=not self.tuples
+        )
         try:
             value = getattr(unpacker, method)()
         except (msgpack.UnpackException, ValueError) as error:

@@ -60,14 +60,17 @@ class OtherEmpty:
     """Without fields."""
 
 
+@pytest.mark.parametrize("made_before", [0, 40], ids=["of few", "of many"])
 @pytest.mark.parametrize(
     ("args", "named"),
     [((1,), {}), ((1, "y"), {}), ((), {"size": 2, "parts": [3]}), ((), {}), ((1, 2, 3, 4), {}),
      ((1,), {"size": 2}), ((1,), {"no": 2}), ((-1,), {})],
 )  # fmt: skip
-def test_a_record_takes_what_a_dataclass_takes(args, named):
+def test_a_record_takes_what_a_dataclass_takes(args, named, made_before):
     got = []
     for kind in (of(record, Kept), Ours, Theirs):
+        for _ in range(made_before):
+            kind(1)
         try:
             made = kind(*args, **named)
             got.append((made.size, made.name, made.parts))

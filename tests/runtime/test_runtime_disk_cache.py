@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from relaxvm.base import digest_of
 from relaxvm.runtime.disk_cache import DiskCache
 
 
@@ -36,7 +37,7 @@ def test_what_was_put_is_found_again(cache):
 def test_a_damaged_entry_is_no_entry(cache, how):
     cache.put(b"key", b"content" * 10)
     cache.put(b"other", b"another")
-    path, other = cache._path(_digest(b"key")), cache._path(_digest(b"other"))
+    path, other = cache._path(digest_of(b"key")), cache._path(digest_of(b"other"))
     whole = path.read_bytes()
     if how == "cut":
         path.write_bytes(whole[:-1])
@@ -56,20 +57,14 @@ def test_a_damaged_entry_is_no_entry(cache, how):
         assert cache.get(b"key") == b"again"
 
 
-def _digest(key):
-    import hashlib
-
-    return hashlib.sha256(key).digest()
-
-
 def test_the_oldest_entries_go_when_it_is_full(tmp_path, monkeypatch):
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path))
     os.chmod(tmp_path, 0o700)
     cache = DiskCache("small", 100_000)
     for i in range(20):
         cache.put(b"%d" % i, bytes(10_000))
-        os.utime(cache._path(_digest(b"%d" % i)), (1000 + i, 1000 + i))
-    os.utime(cache._path(_digest(b"0")), (5000, 5000))
+        os.utime(cache._path(digest_of(b"%d" % i)), (1000 + i, 1000 + i))
+    os.utime(cache._path(digest_of(b"0")), (5000, 5000))
     cache.prune()
     held = [i for i in range(20) if cache.get(b"%d" % i) is not None]
     assert 0 in held
@@ -115,7 +110,7 @@ def test_many_writers_never_show_a_torn_entry(cache):
 
 def test_a_pipe_or_a_huge_file_is_no_entry(cache):
     cache.put(b"key", b"content")
-    path = cache._path(_digest(b"key"))
+    path = cache._path(digest_of(b"key"))
     path.unlink()
     os.mkfifo(path)
     assert cache.get(b"key") is None
@@ -196,7 +191,7 @@ def test_times_to_come_are_no_merit(tmp_path, monkeypatch):
     later = time.time() + 1e7
     for i in range(9):
         cache.put(b"%d" % i, bytes(10_000))
-        os.utime(cache._path(_digest(b"%d" % i)), (later, later))
+        os.utime(cache._path(digest_of(b"%d" % i)), (later, later))
     for i in range(9, 30):
         cache.put(b"%d" % i, bytes(10_000))
         cache.prune()
