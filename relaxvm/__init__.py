@@ -51,7 +51,10 @@ _aliases.install()
 def __getattr__(name: str) -> Any:
     home = _LAZY.get(name)
     if home is not None:
-        module = importlib.import_module(home[0])
+        from .base import collecting_seldom
+
+        with collecting_seldom():
+            module = importlib.import_module(home[0])
         value = module if home[1] is None else getattr(module, home[1])
         globals()[name] = value
         return value

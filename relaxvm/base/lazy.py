@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
+from .collector import collecting_seldom
+
 
 def submodules(
     package: str, homes: Mapping[str, str] | None = None, files: str = ""
@@ -32,7 +34,8 @@ def submodules(
         home = home_of.get(name)
         if home is not None:
             full = home if home.startswith("relaxvm.") else f"{package}.{home}"
-            value = getattr(importlib.import_module(full), name)
+            with collecting_seldom():
+                value = getattr(importlib.import_module(full), name)
             setattr(sys.modules[package], name, value)
             return value
         return _submodule(package, name)

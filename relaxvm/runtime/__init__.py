@@ -10,7 +10,12 @@ import typing
 
 from ..base import DataType as DataType
 from ..base import DataTypeCode as DataTypeCode
+from ..base import collecting_seldom as _collecting_seldom
 from ..base import submodules as _submodules
+
+with _collecting_seldom():
+    from . import vm as vm
+
 from . import bytecode as bytecode
 from . import dims as dims
 from . import frame as frame
@@ -25,7 +30,6 @@ from . import pyabi as pyabi
 from . import result_memory as result_memory
 from . import sinfo as sinfo
 from . import trust as trust
-from . import vm as vm
 from .arguments import convert as convert
 from .builtin import TABLE as TABLE
 from .builtin import Builtins as Builtins
