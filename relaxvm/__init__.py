@@ -51,9 +51,7 @@ _aliases.install()
 def __getattr__(name: str) -> Any:
     home = _LAZY.get(name)
     if home is not None:
-        from .base import collecting_seldom
-
-        with collecting_seldom():
+        with importlib.import_module("relaxvm.base").collecting_seldom():
             module = importlib.import_module(home[0])
         value = module if home[1] is None else getattr(module, home[1])
         globals()[name] = value

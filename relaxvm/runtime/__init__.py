@@ -145,6 +145,7 @@ if typing.TYPE_CHECKING:
     from .disasm import instruction_text as instruction_text
     from .exec_builder import ExecBuilder as ExecBuilder
     from .exec_builder import Label as Label
+    from .gaps import is_given_away as is_given_away
     from .graph_executor import GraphExecutor as GraphExecutor
     from .graph_executor import GraphModule as GraphModule
     from .graph_executor import check_graph as check_graph
@@ -169,6 +170,7 @@ if typing.TYPE_CHECKING:
 _LATER = {
     "disasm": "instruction_text",
     "exec_builder": "ExecBuilder Label",
+    "gaps": "is_given_away",
     "graph_executor": "GraphExecutor GraphModule check_graph",
     "graph_factory": "GraphExecutorFactoryModule",
     "graph_json": "Graph read_graph",

@@ -15,7 +15,7 @@ import numpy as np
 from .cpu_budget import begun_side_by_side, side_by_side, usable_cores
 from .ndarray import NDArray, wrap_unchecked
 from .result_memory import held_once
-from .storage import aligned_copy, aligned_empty, memory_filled_by
+from .storage import Pages, aligned_copy, aligned_empty, memory_filled_by
 
 # Such a one is copied by several threads, in parts.
 _SHARED_BYTES, _SHARES = 1 << 25, 16
@@ -23,6 +23,22 @@ _SHARED_BYTES, _SHARES = 1 << 25, 16
 
 def _has_gaps(value: object) -> bool:
     return type(value) is NDArray and not value.array.flags.c_contiguous
+
+
+def is_given_away(holder: Any) -> bool:
+    """Whether the tensor ``holder.data`` is held by nothing else, and alone in memory that was
+    filled from a file (`OnnxFile`) for a build: who has the holder may write there.
+    """
+    value = holder.data
+    if not held_once(value) or _is_known_weakly(value):
+        return False
+    memory = memory_filled_by(value.array) if value.is_contiguous() else None
+    return isinstance(getattr(memory, "base", None), Pages)
+
+
+def _is_known_weakly(value: NDArray) -> bool:
+    # Who knows it so may hold it until it is written over.
+    return any(map(getweakrefcount, (value, value.array)))
 
 
 def begun_without_gaps(
@@ -46,8 +62,7 @@ def begun_without_gaps(
         for number in row:
             value = constants[number]
             copies[number] = _like(value, memory)
-            # Who knows it weakly may hold it until it is written over.
-            unseen = held_once(value) and not any(map(getweakrefcount, (value, value.array)))
+            unseen = held_once(value) and not _is_known_weakly(value)
             memory = memory_filled_by(value.array) if unseen else None
 
     def close(row: list[int]) -> None:

@@ -7,12 +7,18 @@ from __future__ import annotations
 
 import re
 from dataclasses import field, replace
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from ..base import DataType, LoadError, VerifyError, record
+from ..base import DataType, Deferred, LoadError, VerifyError, record
 from .compiled_code import CompiledCode
 from .dims import Dim, check, format_dim, is_symbol
 from .plain import Plain, entries_of
+
+if TYPE_CHECKING:
+    import hashlib
+else:
+    # It loads OpenSSL; of what is signed no checksum is computed.
+    hashlib = Deferred("hashlib")
 
 MAX_PARAMS = 1024
 MAX_NDIM = 64
@@ -208,9 +214,6 @@ class NativeCode(Plain):
 
     def checksum(self) -> bytes:
         """The SHA-256 of the object; of several, of theirs."""
-        # Loads OpenSSL, and what is signed is not damaged.
-        import hashlib
-
         if not self.more:
             return hashlib.sha256(self.object).digest()
         digests = [hashlib.sha256(each).digest() for each in self.objects]

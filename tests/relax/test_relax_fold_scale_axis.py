@@ -3,17 +3,25 @@
 All is float64 here, so that what is not rounding is seen.
 """
 
+import contextlib
+import mmap
 import random
+import weakref
 
 import numpy as np
 import pytest
 from pass_cases import becomes, means_the_same, model, stays
 
 from relaxvm import relax
-from relaxvm.ir import IRModule, PassContext
+from relaxvm.base import DataType
+from relaxvm.ir import IRModule, PassContext, assert_structural_equal
 from relaxvm.ir import Var as TirVar
+from relaxvm.ir.instrument import PassTimingInstrument
 from relaxvm.relax import op, transform
+from relaxvm.relax.analysis import post_order_visit
 from relaxvm.relax.op.meaning import from_storage, to_storage
+from relaxvm.runtime import cpu, wrap_unchecked
+from relaxvm.runtime.storage import Pages
 
 both = transform.FoldScaleAxis()
 backward = transform.BackwardFoldScaleAxis()
@@ -22,12 +30,15 @@ norms = transform.FoldBatchnormToConv2D()
 rng = np.random.default_rng(0)
 
 
+constant = relax.const
+
+
 def const(*shape, dtype="float64"):
-    return relax.const(rng.standard_normal(shape), dtype)
+    return constant(rng.standard_normal(shape), dtype)
 
 
 def positive(*shape, dtype="float64"):
-    return relax.const(rng.uniform(0.5, 2.0, shape), dtype)
+    return constant(rng.uniform(0.5, 2.0, shape), dtype)
 
 
 def products(mod):
@@ -609,6 +620,110 @@ def test_random_graphs_mean_what_they_did(run):
         folded += products(mod) - products(new)
         means_the_same(mod, new)
     assert folded > 20
+
+
+# -- weights that nobody else has ------------------------------------------------------------------
+
+
+def given_away(value, dtype):
+    """A constant in memory as `OnnxFile` gives it to a build."""
+    memory = np.ndarray((value.nbytes,), np.uint8, Pages(-1, value.nbytes))
+    array = memory.view(dtype).reshape(value.shape)
+    array[...] = value
+    return relax.Constant(wrap_unchecked(array, DataType(dtype), cpu()))
+
+
+def constants(mod):
+    """By address: the contents."""
+    contents = {}
+
+    def keep(node):
+        if type(node) is relax.Constant:
+            contents[node.data.array.ctypes.data] = node.data.numpy().copy()
+
+    post_order_visit(mod["main"], keep)
+    return contents
+
+
+@pytest.mark.parametrize("run", [both, backward])
+def test_weights_that_nobody_else_has_are_scaled_where_they_are(run, monkeypatch):
+    in_place = 0
+    for seed in range(60):
+        results, before = [], {}
+        for make in (relax.const, given_away):
+            monkeypatch.setitem(globals(), "constant", make)
+            monkeypatch.setitem(globals(), "rng", np.random.default_rng(seed))
+            mod = random_graph(seed)
+            before = constants(mod)
+            results.append(run(mod))
+        assert_structural_equal(*results)
+        after = constants(results[1])
+        in_place += sum((after[a] != before[a]).any() for a in after.keys() & before.keys())
+    assert in_place > 20
+
+
+def a_scaled_weight(weight, more=()):
+    def build(e, x):
+        y = e(op.nn.conv2d(x, weight, padding=1))
+        for each in more:
+            y = e(op.add(y, each))
+        return e(op.multiply(y, positive(4, 1, 1, dtype="float32")))
+
+    return model(build, (1, 4, 5, 5), dtype="float32")
+
+
+def test_weights_that_somebody_else_has_stay_as_they_are():
+    """Who holds the tensor, knows it weakly, has a view of it, or looks on; and other weights."""
+    value = rng.standard_normal((4, 4, 3, 3)).astype("float32")
+    for hold in (
+        lambda c: c.data,
+        lambda c: weakref.ref(c.data),
+        lambda c: c.data.array,
+        lambda c: c.data.numpy()[0],
+        lambda c: PassContext(instruments=[PassTimingInstrument()]),
+        lambda c: None,
+    ):
+        weight = given_away(value, "float32")
+        mod, held = a_scaled_weight(weight), hold(weight)
+        with held if type(held) is PassContext else contextlib.nullcontext():
+            new = both(mod)
+        assert products(new) == 0
+        assert (weight.data.numpy() == value).all() == (held is not None)
+        # What is mapped, and what has gaps, has other readers or another order.
+    for array in (mapped(value), given_away(value, "float32").data.array.transpose(1, 0, 2, 3)):
+        before = array.copy()
+        weight = relax.Constant(wrap_unchecked(array, DataType("float32"), cpu()))
+        del array
+        assert products(both(a_scaled_weight(weight))) == 0
+        assert (weight.data.array == before).all()
+
+
+def mapped(value):
+    memory = np.ndarray((value.nbytes,), np.uint8, mmap.mmap(-1, value.nbytes))
+    array = memory.view(value.dtype).reshape(value.shape)
+    array[...] = value
+    return array
+
+
+def test_a_weight_that_is_read_twice_is_scaled_for_one_reader_alone():
+    weight = given_away(rng.standard_normal((4, 4, 3, 3)).astype("float32"), "float32")
+    before = weight.data.numpy().copy()
+
+    def build(e, x):
+        y = e(op.nn.conv2d(x, weight, padding=1))
+        y = e(op.multiply(y, positive(4, 1, 1, dtype="float32")))
+        return e(op.nn.conv2d(y, weight, padding=1))
+
+    assert products(both(model(build, (1, 4, 5, 5), dtype="float32"))) == 0
+    assert (weight.data.numpy() == before).all()
+
+
+def test_a_weight_stays_as_it_is_where_another_constant_cannot_be_scaled():
+    weight = given_away(rng.standard_normal((4, 4, 3, 3)).astype("float32"), "float32")
+    before = weight.data.numpy().copy()
+    mod = a_scaled_weight(weight, [relax.const(np.full((4, 1, 1), 3e38), "float32")])
+    assert products(both(mod)) == 1
+    assert (weight.data.numpy() == before).all()
 
 
 @pytest.mark.parametrize("row", [True, False])

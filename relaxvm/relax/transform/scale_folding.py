@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from ...base import DataType, decided, declined, in_function
-from ...ir import FloatImm, IRModule, Op
-from ...runtime import empty, side_by_side
+from ...ir import FloatImm, IRModule, Op, PassContext
+from ...runtime import empty, is_given_away, side_by_side, wrap_unchecked
 from ..analysis.written import maybe_written_vars
 from ..derive import tensor_dims
 from ..expr import Binding, Call, Constant, Function, PrimValue, Var, VarBinding
@@ -105,6 +105,7 @@ class _Folding:
     readers  variable -> who reads it: variables of `calls`; None for anything else
     gone     variables of products that were folded -> what stands for them
     scaled   the constants that were scaled, as they were, and by how much in all
+    waiting  those of them that are scaled at the end, where they are
     """
 
     def __init__(self, fn: Function, mod: IRModule, uses: Counter[int]) -> None:
@@ -114,6 +115,7 @@ class _Folding:
         self.gone: dict[Var, Var] = {}
         self.bound: dict[Var, tuple[Binding, Any]] = {}
         self.scaled: dict[Place, tuple[Any, Scale]] = {}
+        self.waiting: set[Place] = set()
         self._written: set[Var] | None = None
         for e in events(fn, inner=True):
             reader = None
@@ -146,6 +148,10 @@ class _Folding:
 
     def rebuilt(self) -> Function:
         """The function as it is now."""
+        for var, slot in self.waiting:
+            if var in self.calls:
+                scaled = _scaled_in_place(*self.scaled[var, slot])
+                self.calls[var] = _with_leaf(self.calls[var], slot, scaled)
         changes: dict[int, Binding | None] = {id(var): None for var in self.gone}
         for var in {var for var, _ in self.scaled} & self.calls.keys():
             changes[id(var)] = self.bound[var][0].replace(value=self.calls[var])
@@ -289,6 +295,9 @@ class _Folding:
     def constant(self, place: Place, scale: Scale) -> Constant | None:
         """The constant at `place` scaled once more; None if it would be no good one."""
         first, factor = self.factor(place, scale)
+        # What products multiply by is looked at again.
+        is_factor = self.calls[place[0]].op in (_MULTIPLY, _DIVIDE)
+        ours = not is_factor and self.is_ours(first)
         value = array_of(first)
         if value is None:
             return None
@@ -299,7 +308,17 @@ class _Folding:
             factor = factor.reshape(factor.shape[grown:])
         if math.prod(shape) > max(value.size, _SHARED_BYTES):
             return None
+        if ours and shape == value.shape:
+            kept: Constant = first
+            return kept if _fits(kept, value, factor) else None
         return constant_like(first, value, factor)
+
+    def is_ours(self, weight: Any) -> bool:
+        """Whether `weight` is for this build alone, and nobody looks at modules as they were."""
+        if not isinstance(weight, Constant) or weight.data.dtype.is_bits:
+            return False
+        seen = self.uses[id(weight.data)] != 1 or PassContext.current().instruments
+        return not seen and is_given_away(weight)
 
     def factor(self, place: Place, scale: Scale) -> tuple[Any, Scale]:
         """The constant at `place` as it was first, and what it is to be scaled by in all."""
@@ -314,6 +333,9 @@ class _Folding:
             var, slot = place
             self.scaled[place] = self.factor(place, scale)
             self.calls[var] = _with_leaf(self.calls[var], slot, plan.scaled[place])
+            self.waiting.discard(place)
+            if plan.scaled[place] is self.scaled[place][0]:
+                self.waiting.add(place)
         self.unbind(product, x)
 
     def unbind(self, product: Var, x: Var) -> None:
@@ -418,38 +440,68 @@ def constant_like(first: Any, value: np.ndarray, factor: Any = 1.0) -> Constant 
     """A constant of the dtype of `first`: `value * factor`, in double precision, rounded once. None
     if that is not finite there, or loses digits that `value` has.
     """
-    dtype = str(first.struct_info.dtype)
-    least, most = _RANGE[dtype]
-    shape = np.broadcast_shapes(np.shape(value), np.shape(factor))
-    scaled = empty(shape, dtype)
-    as_bits = DataType(dtype).is_bits
-    new = np.empty(shape) if as_bits else scaled.numpy()
-    values, factors = np.broadcast_to(value, shape), np.broadcast_to(factor, shape)
-    refused: list[Any] = []
-
-    def fill(place: Any) -> None:
-        value, factor, piece = values[place], factors[place], new[place]
-        # Of numpy before 2, threads do not share what errors are to do.
-        with np.errstate(all="ignore"):
-            np.multiply(value, factor, piece, dtype="float64", casting="same_kind")
-        magnitude = np.abs(piece)
-        if piece.size and not magnitude.max() <= most:
-            refused.append(place)
-        elif piece.size and magnitude.min() < least:
-            lost = (magnitude < least) & (np.abs(value) >= least) & (factor != 0)
-            if lost.any():
-                refused.append(place)
-
-    places: list[Any] = [...]
-    if new.size > _PIECE:
-        rows = max(1, _PIECE * len(new) // new.size)
-        places = [slice(k, k + rows) for k in range(0, len(new), rows)]
-    side_by_side(fill, places)
-    if refused:
+    if not _fits(first, value, factor):
         return None
+    dtype = str(first.struct_info.dtype)
+    scaled = empty(np.broadcast_shapes(np.shape(value), np.shape(factor)), dtype)
+    as_bits = DataType(dtype).is_bits
+    new = np.empty(scaled.shape) if as_bits else scaled.numpy()
+    _multiply(value, factor, new)
     if as_bits:
         scaled.array[...] = to_storage(new, dtype)
     return Constant(scaled, span=first.span)
+
+
+def _scaled_in_place(weight: Constant, factor: Scale) -> Constant:
+    """`constant_like` in the memory of `weight`, which is gone then."""
+    data = weight.data
+    factor = factor.reshape(factor.shape[max(0, factor.ndim - len(data.shape)) :])
+    _multiply(data.array, factor, data.array)
+    return Constant(wrap_unchecked(data.array, data.dtype, data.device), span=weight.span)
+
+
+def _multiply(value: np.ndarray, factor: Any, out: np.ndarray) -> None:
+    def fill(value: np.ndarray, factor: np.ndarray, out: np.ndarray) -> None:
+        np.multiply(value, factor, out, dtype="float64", casting="same_kind")
+
+    _piecewise(fill, value, factor, out)
+
+
+def _fits(first: Any, value: np.ndarray, factor: Any) -> bool:
+    """Whether `value * factor` is finite in the dtype of `first` and loses no digits of `value`."""
+    least, most = _RANGE[str(first.struct_info.dtype)]
+    refused = []
+
+    def look(value: np.ndarray, factor: np.ndarray) -> None:
+        sizes, scales = np.abs(value), np.abs(factor)
+        bounds = [float(f(sizes)) * float(f(scales)) for f in (np.min, np.max)]
+        if least <= bounds[0] and bounds[1] <= most:
+            return
+        magnitude = np.multiply(sizes, scales, dtype="float64")
+        lost = (magnitude < least) & (sizes >= least) & (scales != 0)
+        if not magnitude.max() <= most or lost.any():
+            refused.append(True)
+
+    _piecewise(look, value, factor)
+    return not refused
+
+
+def _piecewise(work: Callable[..., object], *arrays: Any) -> None:
+    """Do `work` on the same piece of each of `arrays`, which are broadcast, by several threads."""
+    shape = np.broadcast_shapes(*map(np.shape, arrays))
+    size = math.prod(shape)
+    places: list[Any] = [...] if size else []
+    if size > _PIECE:
+        rows = max(1, _PIECE * shape[0] // size)
+        places = [slice(k, k + rows) for k in range(0, shape[0], rows)]
+    whole = [a if np.shape(a) == shape else np.broadcast_to(a, shape) for a in arrays]
+
+    def part(place: Any) -> None:
+        # Of numpy before 2, threads do not share what errors are to do.
+        with np.errstate(all="ignore"):
+            work(*(np.asarray(a)[place] for a in whole))
+
+    side_by_side(part, places)
 
 
 def _least(scale: Scale) -> Scale:
