@@ -1,7 +1,7 @@
 """Kernels of `bench_kernels.py` before and after a change: two checkouts, measured in turns.
 
     git worktree add ../before main
-    python bench/before_after.py ../before . --target "llvm -mcpu=znver3" --threads 1 2 -- softmax
+    python bench/before_after.py ../before . softmax --target "llvm -mcpu=znver3" --threads 1 2
 
 A process for each checkout builds and runs; they take turns, so that what disturbs the machine
 disturbs both. Kernels with the same machine code are said to be the same and not run. Of the
