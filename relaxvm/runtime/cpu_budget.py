@@ -113,7 +113,7 @@ def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Cal
     What is given raises what the first item that fails raises.
     """
     todo = list(items)
-    left = iter(enumerate(todo))
+    left, done = iter(enumerate(todo)), list[int]()
     failed: dict[int, BaseException] = {}
     taken: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -124,14 +124,17 @@ def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Cal
                 work(item)
             except BaseException as error:
                 failed[k] = error
+            done.append(k)
             taken.put(None)
 
     def finish() -> None:
         take()
-        # Who was interrupted here may come back for the rest.
-        while todo:
-            taken.get()
-            todo.pop()
+        # Who is interrupted here may come back for the rest, and another may wait as well.
+        try:
+            while len(done) < len(todo):
+                taken.get()
+        finally:
+            taken.put(None)
         if failed:
             raise failed[min(failed)]
 

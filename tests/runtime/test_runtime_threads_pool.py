@@ -505,14 +505,42 @@ def test_who_is_interrupted_waiting_for_work_may_wait_again(monkeypatch):
 
         def get(self):
             self.times += 1
-            if self.times == 3:
+            if self.times == 1:
                 raise KeyboardInterrupt
             return super().get(timeout=20)
 
     monkeypatch.setattr(cpu_budget, "queue", types.SimpleNamespace(SimpleQueue=Interrupted))
-    done = []
-    finish = cpu_budget.begun_side_by_side(done.append, range(5))
+    monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 2)
+    begun, go_on, done, me = threading.Event(), threading.Event(), [], threading.get_ident()
+
+    def work(item):
+        if threading.get_ident() != me:
+            begun.set()
+            go_on.wait(20)
+        done.append(item)
+
+    finish = cpu_budget.begun_side_by_side(work, range(5))
+    assert begun.wait(20)
     with pytest.raises(KeyboardInterrupt):
         finish()
+    assert len(done) == 4
+    go_on.set()
     finish()
     assert sorted(done) == list(range(5))
+
+
+def test_several_threads_may_wait_for_the_same_work(monkeypatch):
+    monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 2)
+    for _ in range(20):
+        begin, done = threading.Event(), []
+        finish = cpu_budget.begun_side_by_side(
+            lambda k, begin=begin, done=done: (begin.wait(20), done.append(k)), range(3)
+        )
+        waiting = [threading.Thread(target=finish, daemon=True) for _ in range(4)]
+        for each in waiting:
+            each.start()
+        begin.set()
+        for each in waiting:
+            each.join(20)
+        assert not any(each.is_alive() for each in waiting)
+        assert sorted(done) == [0, 1, 2]
