@@ -86,12 +86,21 @@ def record(cls: Any = None, *, values: bool = True, frozen: bool = True) -> Any:
             return kind.__init__
 
         rows, left = fields(kind), _FEW
+        put = _set if frozen else setattr
+        # Of this class, as `_init` has it: not what a class made of it later defines.
+        is_followed = hasattr(kind, "__post_init__")
 
         def __init__(self: Any, *args: Any, **named: Any) -> None:
             nonlocal left
             left -= 1
-            if left < 0 or not _filled(self, rows, args, named):
+            values = _values_of(rows, args, named) if left >= 0 else None
+            if values is None:
                 completed()(self, *args, **named)
+                return
+            for name, value in values.items():
+                put(self, name, value)
+            if is_followed:
+                self.__post_init__()
 
         kind.__init__ = __init__
         kind.__init__.completed = completed
@@ -105,32 +114,29 @@ def record(cls: Any = None, *, values: bool = True, frozen: bool = True) -> Any:
     return decorate if cls is None else decorate(cls)
 
 
-def _filled(
-    self: Any, rows: Sequence[Field[Any]], args: tuple[Any, ...], named: dict[str, Any]
-) -> bool:
-    """Give `self` its values as the function of its class would, which takes longer to compile than
-    a few instances to make. False for arguments of which that has to say what is wrong.
+def _values_of(
+    rows: Sequence[Field[Any]], args: tuple[Any, ...], named: dict[str, Any]
+) -> dict[str, Any] | None:
+    """The values of the fields, as the function of the class would give them, which takes longer to
+    compile than a few instances to make. None for arguments of which that has to say what is wrong.
     """
     in_order = [f.name for f in rows if f.init and not f.kw_only]
-    values, taken = {}, dict(zip(in_order, args), **named)
-    if len(taken) != len(args) + len(named):
-        return False
+    taken = dict(zip(in_order, args), **named)
+    known = {f.name for f in rows if f.init}
+    if len(taken) != len(args) + len(named) or not taken.keys() <= known:
+        return None
+    values, factories = {}, {}
     for f in rows:
-        if f.init and f.name in taken:
-            values[f.name] = taken.pop(f.name)
-        elif f.default_factory is not MISSING:
-            values[f.name] = f.default_factory()
+        if f.name in taken:
+            values[f.name] = taken[f.name]
         elif f.default is not MISSING:
             values[f.name] = f.default
+        elif f.default_factory is not MISSING:
+            values[f.name] = factories[f.name] = f.default_factory
         elif f.init:
-            return False
-    if taken:
-        return False
-    for name, value in values.items():
-        _set(self, name, value)
-    if hasattr(self, "__post_init__"):
-        self.__post_init__()
-    return True
+            return None
+    # They are called where nothing is wrong.
+    return values | {name: make() for name, make in factories.items()}
 
 
 def _init(cls: Any, frozen: bool) -> Any:

@@ -79,6 +79,36 @@ def test_a_record_takes_what_a_dataclass_takes(args, named, made_before):
     assert got[0] == got[1] == got[2]
 
 
+class Doubling:
+    def __setattr__(self, name, value):
+        object.__setattr__(self, name, 2 * value)
+
+
+def test_the_first_records_are_made_as_later_ones_and_as_dataclasses_are():
+    calls = []
+
+    class Given:
+        __annotations__ = {"parts": "list", "size": "int"}
+        parts = field(default_factory=lambda: calls.append(1))
+        size = field(kw_only=True)
+
+    class Size(Doubling):
+        __annotations__ = {"size": "int"}
+
+    for make, also in ((record, record(frozen=False)), (dataclass(frozen=True), dataclass)):
+        # What a class made of one defines later is not called by `__init__`.
+        base = of(make, type("Base", (), {"__annotations__": {"size": "int"}}))
+        later = type("Later", (base,), {"__post_init__": lambda self: 1 / 0})
+        assert [later(k).size for k in range(40)] == list(range(40))
+        # Nor is a default made of arguments that are wrong.
+        calls.clear()
+        with pytest.raises(TypeError, match="size"):
+            of(make, Given)()
+        assert not calls
+        doubled = also(type("Doubled", (Size,), dict(vars(Size))))
+        assert [doubled(1).size for _ in range(40)] == [2] * 40
+
+
 def test_a_record_says_what_it_takes():
     for kind in (of(record, Kept), Longer, Open):
         before = str(inspect.signature(kind))
