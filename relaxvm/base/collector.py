@@ -10,7 +10,8 @@ from collections.abc import Iterator
 # of the time of a build.
 _OBJECTS = 20_000
 _inside: set[object] = set()
-_before = gc.get_threshold()
+# What was there before it was changed here.
+_before: tuple[int, int, int] | None = None
 
 
 @contextlib.contextmanager
@@ -21,14 +22,17 @@ def collecting_seldom() -> Iterator[None]:
     global _before
     # No lock: a child of `fork` might find it taken. At worst the collector runs as often as ever.
     me = object()
-    _inside.add(me)
-    if len(_inside) == 1 and 0 < gc.get_threshold()[0] < _OBJECTS:
-        _before = gc.get_threshold()
-        gc.set_threshold(_OBJECTS, *_before[1:])
     try:
+        _inside.add(me)
+        now = gc.get_threshold()
+        if len(_inside) == 1 and 0 < now[0] < _OBJECTS:
+            _before = now
+            gc.set_threshold(_OBJECTS, *now[1:])
         yield
     finally:
         _inside.discard(me)
-        # What somebody else has set since counts.
-        if not _inside and gc.get_threshold() == (_OBJECTS, *_before[1:]):
-            gc.set_threshold(*_before)
+        if not _inside and _before is not None:
+            before, _before = _before, None
+            # What somebody else has set since counts.
+            if before is not None and gc.get_threshold() == (_OBJECTS, *before[1:]):
+                gc.set_threshold(*before)

@@ -7,10 +7,9 @@ bits of a NaN; a list is a tuple. Functions of modules are matched by name.
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-from ..base import RelaxvmError
+from ..base import RelaxvmError, blake2b
 from .access_path import AccessPath
 from .expr import PrimExpr, Var
 from .leaf import leaf_codec
@@ -306,7 +305,7 @@ class _Hasher:
         self.signatures = _Signatures()
         self.digests: dict[int, tuple[Any, bytes]] = {}
         self.outer_digests: list[dict[int, tuple[Any, bytes]]] = []
-        self.out = hashlib.blake2b(digest_size=32)
+        self.out = blake2b(digest_size=32)
         self.stack: list[tuple[Any, int]] = []
 
     def run(self, value: Any) -> bytes:

@@ -2,7 +2,10 @@
 
 import copy
 import gc
+import os
 import pickle
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -167,4 +170,34 @@ def test_the_collector_is_as_before_once_the_last_build_has_ended():
     assert gc.get_threshold()[0] == 0
     with collecting_seldom():
         assert gc.get_threshold()[0] == 0
+    # Also what somebody had chosen already.
+    gc.set_threshold(*inside)
+    with collecting_seldom():
+        pass
+    assert gc.get_threshold() == inside
     gc.set_threshold(*before)
+
+
+_WITHOUT_BLAKE2 = """
+import hashlib, sys
+sys.modules["_blake2"] = None
+hashlib.blake2b = hashlib.new("sha1")
+import relaxvm
+from relaxvm.base import blake2b, digest_of
+from relaxvm.ir import structural_digest
+from relaxvm.runtime import DiskCache, trust
+signature = trust.sign(b"a")
+assert len(signature) == trust.SIGNATURE_SIZE
+assert trust.vouches(b"a", signature) and not trust.vouches(b"b", signature)
+hash = blake2b(b"a", digest_size=32)
+hash.update(b"b")
+assert hash.digest() == digest_of(b"ab") != digest_of(b"a")
+assert len(digest_of(b"a", 16)) == 16 and len(structural_digest(1)) == 32
+cache = DiskCache("some", 1 << 20)
+assert cache.put(b"key", b"value") and cache.get(b"key") == b"value"
+"""
+
+
+def test_a_python_without_keyed_blake2_hashes_and_signs(tmp_path):
+    environment = os.environ | {"RELAXVM_CACHE_DIR": str(tmp_path / "cache"), "RELAXVM_CACHE": ""}
+    subprocess.run([sys.executable, "-c", _WITHOUT_BLAKE2], env=environment, check=True)
