@@ -23,6 +23,7 @@ else:
     onnx = Deferred("relaxvm.relax.frontend.onnx")
 
 _HEAD_BYTES = 128
+_PASSES = {"pipeline", "relax_pipeline"}
 
 
 def load(
@@ -66,9 +67,11 @@ def load(
         return load_executable(source, trust, mmap and not isinstance(source, _BYTES))
 
     def build() -> tuple[Executable, Any, list[str]]:
-        # It is read while the compiler is loaded.
         is_path = isinstance(source, (str, PathLike))
-        model = onnx.model.Model(runtime.OnnxFile(source, unseen=True) if is_path else source)
+        # Passes and translations of somebody else may keep what they are given.
+        unseen = build_settings() is not None and not _PASSES & options.keys()
+        # It is read while the compiler is loaded.
+        model = onnx.model.Model(runtime.OnnxFile(source, unseen) if is_path else source)
         with pipeline.worker_at_hand([node.op_type for node in model.proto.graph.node]):
             held = [onnx.from_onnx(model, shape_dict, constants=constants)]
             mapped, outputs = model.mapped, [o.name for o in model.proto.graph.output]

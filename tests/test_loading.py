@@ -12,6 +12,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 import relaxvm
 from relaxvm.base import FrontendError, LoadError, RelaxvmError
+from relaxvm.ir import walk
+from relaxvm.ir.transform import module_pass
+from relaxvm.relax import Constant
 from relaxvm.runtime import Executable, NDArray
 
 WEIGHT = np.arange(12, dtype="float32").reshape(4, 3)
@@ -103,3 +106,39 @@ def test_a_program_can_be_pickled():
     again = pickle.loads(pickle.dumps(program))
     assert again.to_bytes() == program.to_bytes()
     assert copy.deepcopy(program).globals == program.globals
+
+
+def test_modules_that_somebody_elses_pass_keeps_stay_as_they_are(tmp_path):
+    """The build scales weights that nobody else has where they are."""
+    size, kept = 128, []
+    weight = np.random.default_rng(0).standard_normal((size, size, 2, 2)).astype("float32")
+    ones = np.full(size, 2, "float32")
+    x, y = (
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, size, 2 - k, 2 - k])
+        for k, n in enumerate("xy")
+    )
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("BatchNormalization", ["c", *["ones"] * 4], ["y"]),
+    ]
+    weights = [numpy_helper.from_array(weight, "w"), numpy_helper.from_array(ones, "ones")]
+    graph = helper.make_graph(nodes, "g", [x], [y], weights)
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "m.onnx")
+    before = (tmp_path / "m.onnx").read_bytes()
+
+    @module_pass(opt_level=0, name="keep")
+    def keep(mod, ctx):
+        kept.append(mod)
+        return mod
+
+    for name in ("pipeline", "relax_pipeline"):
+        options = {} if name == "pipeline" else {"cache": False}
+        program = relaxvm.load(tmp_path / "m.onnx", **{name: keep}, **options)
+        constants = [n.data for n in walk(kept.pop()["main"]) if type(n) is Constant]
+        (w,) = [c.numpy() for c in constants if c.ndim == 4]
+        assert (w == weight).all()
+        value = np.ones((1, size, 2, 2), "float32")
+        want = 2 * (weight.sum((1, 2, 3)) - 2) / np.sqrt(2 + 1e-5) + 2
+        np.testing.assert_allclose(program["main"](value).numpy()[0, :, 0, 0], want, rtol=1e-3)
+    assert (tmp_path / "m.onnx").read_bytes() == before
