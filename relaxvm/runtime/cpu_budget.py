@@ -9,7 +9,7 @@ import os
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, TypeVar
 
 from ..base import Deferred
@@ -24,7 +24,8 @@ _SYSTEM = pathlib.Path("/")
 
 
 def usable_cores(root: pathlib.Path = _SYSTEM) -> int:
-    """Physical cores allowed by affinity and by the cgroup's quota; at least 1.
+    """Physical cores allowed by affinity and by the cgroup's quota, which is read once (affinity is
+    asked for each time); at least 1.
 
     root  where `sys` and `proc` are
     """
@@ -110,14 +111,16 @@ def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Cal
     what does the rest and waits for them: who comes late finds less left to do.
 
     For copies of large memory: the system clears the pages that are written for the first time.
-    What is given raises what the first item that fails raises.
+    What is given raises what the first item that fails raises. In a child of `fork` it does again
+    what was not done.
     """
     todo = list(items)
     left, done = iter(enumerate(todo)), list[int]()
     failed: dict[int, BaseException] = {}
     taken: queue.SimpleQueue[None] = queue.SimpleQueue()
+    process = os.getpid()
 
-    def take() -> None:
+    def take(left: Iterator[tuple[int, _T]]) -> None:
         # It gives each item to one thread only.
         for k, item in left:
             try:
@@ -128,9 +131,12 @@ def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Cal
             taken.put(None)
 
     def finish() -> None:
-        take()
         # Who is interrupted here may come back for the rest, and another may wait as well.
         try:
+            take(left)
+            if os.getpid() != process:
+                # There are no other threads here.
+                take(iter([(k, item) for k, item in enumerate(todo) if k not in done]))
             while len(done) < len(todo):
                 taken.get()
         finally:
@@ -142,5 +148,5 @@ def begun_side_by_side(work: Callable[[_T], object], items: Iterable[_T]) -> Cal
         for _ in range(min(usable_cores(), len(todo)) - 1):
             # There may be too many threads.
             with contextlib.suppress(RuntimeError):
-                _thread.start_new_thread(take, ())
+                _thread.start_new_thread(take, (left,))
     return finish

@@ -544,3 +544,58 @@ def test_several_threads_may_wait_for_the_same_work(monkeypatch):
             each.join(20)
         assert not any(each.is_alive() for each in waiting)
         assert sorted(done) == [0, 1, 2]
+
+
+def test_who_is_interrupted_at_work_keeps_nobody_else_waiting(monkeypatch):
+    me, begun, interrupted = threading.get_ident(), threading.Event(), []
+
+    class Interrupted(queue.SimpleQueue):
+        def put(self, item):
+            if threading.get_ident() == me and not interrupted:
+                interrupted.append(True)
+                raise KeyboardInterrupt
+            super().put(item)
+
+    def work(item):
+        # This thread is the last to be done with its first item, and the others wait.
+        if threading.get_ident() == me:
+            begun.set()
+            time.sleep(0.2)
+        begun.wait(20)
+
+    monkeypatch.setattr(cpu_budget, "queue", types.SimpleNamespace(SimpleQueue=Interrupted))
+    monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 1)
+    finish = cpu_budget.begun_side_by_side(work, range(3))
+    waiting = [threading.Thread(target=finish, daemon=True) for _ in range(2)]
+    for each in waiting:
+        each.start()
+    with pytest.raises(KeyboardInterrupt):
+        finish()
+    for each in waiting:
+        each.join(20)
+        assert not each.is_alive()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
+def test_a_child_does_again_what_was_being_done(monkeypatch):
+    monkeypatch.setattr(cpu_budget, "usable_cores", lambda: 2)
+    parent, begun, go_on, done = os.getpid(), threading.Event(), threading.Event(), []
+
+    def work(item):
+        begun.set()
+        if os.getpid() == parent:
+            go_on.wait(20)
+        done.append(item)
+
+    finish = cpu_budget.begun_side_by_side(work, range(3))
+    assert begun.wait(20)
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        finish()
+        os._exit(sorted(done) != [0, 1, 2])
+    assert os.waitpid(child, 0)[1] == 0
+    go_on.set()
+    finish()
+    assert sorted(done) == [0, 1, 2]
