@@ -73,11 +73,22 @@ def cached(
     kept = _found(cache, key, build)
     if kept is not None:
         return kept
+    before = _node(path)
     program, mapped, outputs = build()
-    # What was written to while it was read must not be taken for what it is now.
-    if _key(os.path.abspath(path), (options, settings)) == key:
+    # What was written to while it was read must not be taken for what it is now, nor what took the
+    # place of a file that is there again.
+    if _key(os.path.abspath(path), (options, settings)) == key and _node(path) == before:
         _keep_meanwhile(cache, key, program, mapped, outputs)
     return program, outputs
+
+
+def _node(path: str | os.PathLike[str]) -> tuple[int, ...]:
+    """Which file is at `path`, and when it was changed; () if there is none."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return ()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_ctime_ns
 
 
 _keeping: dict[bytes, threading.Thread] = {}

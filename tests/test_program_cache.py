@@ -285,6 +285,35 @@ def test_a_model_that_changes_while_it_is_built_is_not_kept(folder, builds, larg
     check(path, 2)
 
 
+@pytest.mark.parametrize("in_place", [False, True])
+def test_a_model_that_was_another_while_it_was_read_is_not_kept(folder, monkeypatch, in_place):
+    """Of a small file the contents tell which it is, and these are there again."""
+    path = folder / "model.onnx"
+    save(path)
+    first, file = path.read_bytes(), relaxvm.runtime.OnnxFile
+
+    def put(data):
+        if in_place:
+            path.write_bytes(data)
+        else:
+            (folder / "new").write_bytes(data)
+            os.replace(folder / "new", path)
+
+    def read(*args, **options):
+        time.sleep(0.025)
+        put(model(1).SerializeToString())
+        opened = file(*args, **options)
+        opened.weights()
+        put(first)
+        return opened
+
+    with monkeypatch.context() as patch:
+        patch.setattr(relaxvm.runtime, "OnnxFile", read)
+        relaxvm.load(path)
+    settle()
+    check(path)
+
+
 @pytest.mark.slow
 def test_links_to_a_model_lead_to_what_they_lead_to(folder, builds, large):
     path, link, hard = (folder / n for n in ("model.onnx", "link.onnx", "hard.onnx"))
