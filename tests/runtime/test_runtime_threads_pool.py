@@ -592,9 +592,11 @@ def test_a_child_does_again_what_was_being_done(monkeypatch):
     assert begun.wait(20)
     child = os.fork()
     if not child:
-        signal.alarm(20)
-        finish()
-        os._exit(sorted(done) != [0, 1, 2])
+        try:
+            signal.alarm(20)
+            finish()
+        finally:
+            os._exit(sorted(done) != [0, 1, 2])
     assert os.waitpid(child, 0)[1] == 0
     go_on.set()
     finish()
