@@ -162,7 +162,9 @@ class Analyzer:
 
     def let_range(self, var: Var, first: int, last: int) -> None:
         """Let `var`, whatever it was before, range over the numbers from `first` to `last`."""
-        self._forget_about(var)
+        key = id(var)
+        if key in self._bound_memo or key in self._memo or key in self._polys:
+            self._forget()  # as `_forget_about`, which most passes would enter for each loop
         if self.depth and self.wrap is None:
             self._bound_inside.append((var, Range.from_min_extent(first, last - first + 1)))
         self._ranges[var] = (first, last)
@@ -367,10 +369,10 @@ class Analyzer:
 
     def _poly_bound(self, poly: Poly) -> ConstIntBound:
         """The bound of a polynomial over mathematical integers."""
-        total = as_bound((0, 0))
+        low = high = 0
         for monomial, c in poly.terms.items():
             if not monomial:
-                total = total.add(as_bound((c, c)))
+                low, high = low + c, high + c
                 continue
             part = self._bound_of(monomial[0])
             for previous, factor in itertools.pairwise(monomial):
@@ -378,7 +380,9 @@ class Analyzer:
                 part = part.mul(self._bound_of(factor))
                 if square:
                     part = part.intersect(ConstIntBound(0, POS_INF))
-            total = total.add(part.scale(c))
+            least, most = part if c > 0 else part[::-1]
+            low, high = low + c * least, high + c * most
+        total = ConstIntBound.of(low, high)
         if len(poly.terms) > 2 and any(len(m) > 1 for m in poly.terms):
             return total.intersect(self._corner_bound(poly, 3))
         return total
@@ -532,7 +536,13 @@ class Analyzer:
             return Poly.atom(Mul(x, y)) if expanded is None else self._collect(expanded)
         terms: dict[Any, int] = {}
         for leaf, sign in summands(e):
-            self._poly(memo[id(leaf)][1]).add_to(terms, sign)
+            simple = memo[id(leaf)][1]
+            if type(simple) is IntImm:
+                terms[()] = terms.get((), 0) + sign * simple.value
+            else:
+                self._poly(simple).add_to(terms, sign)
+        if terms.get(()) == 0:
+            del terms[()]
         return self._collect(Poly(terms))
 
     def _poly(self, e: PrimExpr) -> Poly:
@@ -541,9 +551,7 @@ class Analyzer:
         if entry is not None:
             return entry[1]
         if isinstance(e, IntImm):
-            poly = Poly.constant(e.value)
-        elif isinstance(e, Var):
-            poly = Poly.atom(e)
+            poly = Poly({(): e.value} if e.value else {})
         elif isinstance(e, (Add, Sub)) and is_scalar_int(e):
             terms: dict[Any, int] = {}
             for leaf, sign in summands(e):
@@ -552,7 +560,7 @@ class Analyzer:
         elif isinstance(e, Mul) and is_scalar_int(e):
             poly = self._poly(e.a).times(self._poly(e.b), self._order) or Poly.atom(e)
         else:
-            poly = Poly.atom(e)
+            poly = Poly({(e,): 1})
         self._polys[id(e)] = (e, poly)
         return poly
 

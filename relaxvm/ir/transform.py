@@ -136,8 +136,7 @@ def run_pass(p: Pass, mod: IRModule) -> IRModule:
     if ctx.instruments:
         ctx._each("enter_pass", p)
         ctx._each("run_before_pass", mod, p.info)
-    with in_pass(p.info.name):
-        result = p.run(mod, ctx)
+    result = in_pass(p.info.name, p.run, mod, ctx)
     if not isinstance(result, IRModule):
         raise PassError(
             f"pass {p.info.name} returned {type(result).__name__}; a pass returns an IRModule"

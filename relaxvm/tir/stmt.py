@@ -345,6 +345,7 @@ class BufferLoad(PrimExpr):
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
     dtype: DataType = derived()
+    _operands_ = property(operator.attrgetter("indices"))
 
     @staticmethod
     def _normalise_(buffer: Any, indices: Any) -> tuple[Buffer, tuple[PrimExpr, ...]]:
@@ -665,6 +666,7 @@ class IfThenElse(Stmt):
     else_case: Stmt | None = None
     span: Span = UNKNOWN
     _copied_ = {"statements": "(then_case,) if else_case is None else (then_case, else_case)"}
+    _sound_ = "isinstance(condition, PrimExpr) and condition.dtype.is_bool"
 
     @staticmethod
     def _normalise_(condition: Any, then_case: Any, else_case: Any, span: Any) -> tuple[Any, ...]:
@@ -980,12 +982,14 @@ class BlockRealize(Stmt):
                 f"block {block.name_hint} has {len(block.iter_vars)} iteration variables, "
                 f"got {len(iter_values)} values"
             )
-        pairs = [(iv.var.dtype, v) for iv, v in zip(block.iter_vars, iter_values)]
-        for dtype, v in pairs:
-            if not isinstance(v, PrimExpr) or v.dtype is not dtype:
-                iter_values = tuple(cast(dtype, v) for dtype, v in pairs)
+        for iv, v in zip(block.iter_vars, iter_values):
+            if not isinstance(v, PrimExpr) or v.dtype is not iv.var.dtype:
+                pairs = zip(block.iter_vars, iter_values)
+                iter_values = tuple([cast(iv.var.dtype, v) for iv, v in pairs])
                 break
-        return iter_values, as_condition(predicate), block, span
+        if not isinstance(predicate, PrimExpr) or not predicate.dtype.is_bool:
+            predicate = as_condition(predicate)
+        return iter_values, predicate, block, span
 
 
 REASSOCIATE = "tir.reassociate"
@@ -1033,6 +1037,11 @@ class PrimFunc(BaseFunc):
             attrs: Mapping[str, Any] | None = ...,
             span: Span = ...,
         ) -> None: ...
+
+    _sound_ = (
+        "type(params) is tuple and set(map(type, params)) <= {Var} and isinstance(body, Stmt)"
+        " and type(buffer_map) is type(attrs) is Map and buffer_map.keys() <= set(params)"
+    )
 
     @staticmethod
     def _normalise_(
@@ -1087,7 +1096,7 @@ class PrimFunc(BaseFunc):
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers of the buffer parameters, in order."""
-        bound = dict(self.buffer_map.items())
+        bound = self.buffer_map
         return tuple([bound[p] for p in self.params if p in bound])
 
 

@@ -99,7 +99,7 @@ class _Hoist(ScopedRewriter):
     def on_for(self, stmt: For) -> Steps:
         self.enter(stmt)
         body = yield stmt.body
-        loop = stmt.replace(body=body)
+        loop = stmt if body is stmt.body else stmt.replace(body=body)
         if stmt.kind != ForKind.SERIAL or stmt.annotations:
             return loop
         times = self._parted or 0

@@ -71,6 +71,8 @@ def constant(e: Any) -> int | None:
 
 def replace_tuple(old: tuple[T, ...], f: Callable[[T], T]) -> tuple[T, ...]:
     """`f` of every element; the same tuple if nothing changed."""
+    if not old:
+        return old
     new = tuple(map(f, old))
     for a, b in zip(old, new):
         if a is not b:
@@ -156,10 +158,16 @@ class StmtRewriter:
     def on_evaluate(self, stmt: Evaluate) -> Stmt:
         return stmt.replace(value=self.expr(stmt.value))
 
+    def with_range(self, stmt: For) -> For:
+        """The loop with its range rewritten. (What is constant stays.)"""
+        if type(stmt.min) is type(stmt.extent) is IntImm:
+            return stmt
+        return stmt.replace(min=self.expr(stmt.min), extent=self.expr(stmt.extent))
+
     def on_for(self, stmt: For) -> Steps:
-        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
+        loop = self.with_range(stmt)
         body = yield stmt.body
-        return stmt.replace(min=first, extent=extent, body=body)
+        return loop if body is loop.body else loop.replace(body=body)
 
     def on_while(self, stmt: While) -> Steps:
         condition = self.expr(stmt.condition)
@@ -277,7 +285,7 @@ class ScopedRewriter(StmtRewriter):
         that was read from memory only the constant bounds: the body may write there.
         """
         first, extent, var = stmt.min, stmt.extent, stmt.loop_var
-        bound, most = self.analyzer.const_int_bound, ConstIntBound.of_dtype(var.dtype).max_value
+        bound, (_, most) = self.analyzer.const_int_bound, ConstIntBound.of_dtype(var.dtype)
         if type(first) is type(extent) is IntImm:
             top = first.value + extent.value - 1
             if first.value <= top <= most:
@@ -295,11 +303,10 @@ class ScopedRewriter(StmtRewriter):
             self.analyzer.bind(var, dom, allow_override=True)
 
     def on_for(self, stmt: For) -> Steps:
-        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        same = first is stmt.min and extent is stmt.extent
-        self.enter(stmt if same else stmt.replace(min=first, extent=extent))
+        loop = self.with_range(stmt)
+        self.enter(loop)
         body = yield stmt.body
-        return stmt.replace(min=first, extent=extent, body=body)
+        return loop if body is loop.body else loop.replace(body=body)
 
 
 def reads_memory(e: Any) -> bool:

@@ -47,8 +47,9 @@ def _loops_in(state: State, realize: BlockRealize, body: Stmt) -> list[For]:
 def check_no_bare_statements(state: State, root: Stmt) -> None:
     """Refuse where something is done outside of blocks: nothing is known about it."""
     blocks = (BlockRealize, Block)
-    inside = (s for c in statements_below(root) for s in statements_in(c, blocks))
-    statements = [root, *inside]
+    statements = [root]
+    for c in statements_below(root):
+        statements += statements_in(c, blocks)
     _check_steady_bounds(state, root, statements)
     for s in statements:
         if type(s) in blocks and s is not root:
