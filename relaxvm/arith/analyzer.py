@@ -374,7 +374,8 @@ class Analyzer:
             if not monomial:
                 low, high = low + c, high + c
                 continue
-            part = self._bound_of(monomial[0])
+            known = self._bound_memo.get(id(monomial[0]))
+            part = self.const_int_bound(monomial[0]) if known is None else known[1]
             for previous, factor in itertools.pairwise(monomial):
                 square = factor is previous and len(monomial) == 2
                 part = part.mul(self._bound_of(factor))

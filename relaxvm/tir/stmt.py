@@ -309,6 +309,9 @@ def decl_buffer(
     )
 
 
+_LANES, _ONE = operator.attrgetter("dtype.lanes"), frozenset({1})
+
+
 def index_lanes(indices: tuple[PrimExpr, ...], what: str) -> int:
     """The lanes of an access: those of its one vector index, or 1. Raises TIRError for two vector
     indices.
@@ -352,8 +355,10 @@ class BufferLoad(PrimExpr):
         return buffer, _access(buffer, indices, "load")
 
     def _init_derived_(self) -> None:
-        dtype, lanes = self.buffer.dtype, index_lanes(self.indices, "load")
-        derive(self, "dtype", dtype if lanes == 1 else dtype.with_lanes(lanes * dtype.lanes))
+        dtype = self.buffer.dtype
+        if not _ONE.issuperset(map(_LANES, self.indices)):
+            dtype = dtype.with_lanes(index_lanes(self.indices, "load") * dtype.lanes)
+        derive(self, "dtype", dtype)
 
 
 @node
@@ -408,9 +413,9 @@ class BufferStore(Stmt):
     @staticmethod
     def _normalise_(buffer: Any, value: Any, indices: Any, span: Any) -> tuple[Any, ...]:
         indices = _access(buffer, indices, "store")
-        wanted, lanes = buffer.dtype, index_lanes(indices, "store")
-        if lanes != 1:
-            wanted = wanted.with_lanes(lanes * wanted.lanes)
+        wanted = buffer.dtype
+        if not _ONE.issuperset(map(_LANES, indices)):
+            wanted = wanted.with_lanes(index_lanes(indices, "store") * wanted.lanes)
         if not isinstance(value, PrimExpr):
             value = as_expr(value, buffer.dtype)
         if value.dtype is not wanted:

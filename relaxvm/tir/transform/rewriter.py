@@ -248,7 +248,7 @@ class ScopedRewriter(StmtRewriter):
             bind_sizes(self.analyzer, fn)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return e if type(e) is IntImm else self.resolve(e)
+        return e if type(e) is IntImm or not self.env else self.resolve(e)
 
     def resolve(self, n: N) -> N:
         """An expression or a region with what is known in it."""

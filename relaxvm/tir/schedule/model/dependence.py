@@ -76,8 +76,10 @@ def _check_steady_bounds(state: State, root: Stmt, statements: Iterable[Stmt]) -
         else:
             continue
         site: Stmt = s.block if type(s) is BlockRealize else s
-        read = [n for e in parts if type(e) not in (Var, IntImm) for n in loads_of(e)]
-        bounds += [(what, site, n) for n in read]
+        for e in parts:
+            if type(e) is not Var and type(e) is not IntImm:
+                for n in loads_of(e):
+                    bounds.append((what, site, n))
     if not bounds:
         return
     written = {
