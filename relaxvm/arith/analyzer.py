@@ -344,7 +344,7 @@ class Analyzer:
         bound = rule(self, e) if rule is not None else whole
         if self._bounded_exprs and e in self._bounds:
             bound = bound.intersect(self._bounds[e])
-        if bound.within(whole):
+        if whole[0] <= bound[0] and bound[1] <= whole[1]:
             return bound
         return whole if self.wraps(e.dtype) else bound
 
@@ -425,9 +425,8 @@ class Analyzer:
 
     def _exact(self, poly: Poly, expr: PrimExpr) -> bool:
         """Whether `poly`, over mathematical integers, is what `expr` is worth (nothing wraps)."""
-        return not self.wraps(expr.dtype) or self._poly_bound(poly).within(
-            ConstIntBound.of_dtype(expr.dtype)
-        )
+        wraps = self.wraps(expr.dtype) if self.wrap is None else self.wrap
+        return not wraps or self._poly_bound(poly).within(ConstIntBound.of_dtype(expr.dtype))
 
     # -- simplification ----------------------------------------------------------------------------
 
@@ -506,7 +505,7 @@ class Analyzer:
         return Add(bare, IntImm(dtype, new)) if new else bare
 
     def _simplify_one(self, e: PrimExpr) -> PrimExpr:
-        if isinstance(e, _RING) and is_scalar_int(e):
+        if isinstance(e, _RING) and e.dtype.is_int and e.dtype.lanes == 1:
             if type(e.a) in _CHOICES and (type(e.b) is not Add and type(e.b) is not Sub):
                 a, b = self._memo[id(e.a)][1], self._memo[id(e.b)][1]
                 changed = rewritten(type(e)(a, b))
@@ -534,7 +533,8 @@ class Analyzer:
         if isinstance(e, Mul):
             x, y = memo[id(e.a)][1], memo[id(e.b)][1]
             expanded = self._poly(x).times(self._poly(y), self._order)
-            return Poly.atom(Mul(x, y)) if expanded is None else self._collect(expanded)
+            poly = Poly.atom(Mul(x, y)) if expanded is None else expanded
+            return self._collect(poly) if len(poly.terms) > 1 else poly
         terms: dict[Any, int] = {}
         for leaf, sign in summands(e):
             simple = memo[id(leaf)][1]
@@ -544,7 +544,7 @@ class Analyzer:
                 self._poly(simple).add_to(terms, sign)
         if terms.get(()) == 0:
             del terms[()]
-        return self._collect(Poly(terms))
+        return self._collect(Poly(terms)) if len(terms) > 1 else Poly(terms)
 
     def _poly(self, e: PrimExpr) -> Poly:
         """The polynomial of a simplified expression."""

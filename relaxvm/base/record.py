@@ -111,7 +111,10 @@ def _filled(
     """Give `self` its values as the function of its class would, which takes longer to compile than
     a few instances to make. False for arguments of which that has to say what is wrong.
     """
-    in_order = [f.name for f in rows if f.init and not f.kw_only]
+    in_order = []
+    for f in rows:
+        if f.init and not f.kw_only:
+            in_order.append(f.name)
     values, taken = {}, dict(zip(in_order, args), **named)
     if len(taken) != len(args) + len(named):
         return False

@@ -970,14 +970,14 @@ def const(value: Any, dtype: str | None = None) -> PrimExpr:
         if isinstance(value, np.generic):
             dtype = as_dtype(value.dtype)
         elif isinstance(value, bool):
-            dtype = "bool"
+            dtype = BOOL
         elif isinstance(value, int):
-            dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
+            dtype = INT32 if -(2**31) <= value < 2**31 else INT64
         elif isinstance(value, float):
             dtype = "float64" if _FLOAT32_MAX < abs(value) < math.inf else "float32"
         else:
             raise TIRError(f"wanted a number, got {type(value).__name__}: {value!r}")
-    kind = as_dtype(dtype)
+    kind = dtype if type(dtype) is DataType else as_dtype(dtype)
     scalar: PrimExpr
     if kind.is_float:
         scalar = FloatImm(kind.element, value)
@@ -1080,7 +1080,8 @@ def cast(dtype: str, value: Any) -> PrimExpr:
     """
     if isinstance(value, PrimExpr) and value.dtype is dtype:
         return value
-    to, expr = as_dtype(dtype), as_expr(value)
+    to = dtype if type(dtype) is DataType else as_dtype(dtype)
+    expr = value if isinstance(value, PrimExpr) else as_expr(value)
     if expr.dtype is to:
         return expr
     if expr.dtype.lanes == 1 and to.lanes > 1:

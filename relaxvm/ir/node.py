@@ -605,7 +605,8 @@ def _generate(
                 absent = f" if self.{name} is not None else None" if name in optional else ""
                 lines.append(f"    {name} = f(self.{name}){absent}")
             else:
-                lines.append(f"    {name} = map_value(self.{name}, f)")
+                some = f"self.{name}" if kind == "tuple" else f"self.{name} is not EMPTY"
+                lines.append(f"    {name} = map_value(self.{name}, f) if {some} else self.{name}")
         same = " and ".join(f"{name} is self.{name}" for name, _ in visited)
         lines.append(f"    if {same}: return self")
         moved = {name for name, _ in visited}

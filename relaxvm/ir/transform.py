@@ -110,11 +110,10 @@ class Pass:
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Run without instruments or level checks."""
-        missing = [
-            name
-            for name, p in self._parameters.items()
-            if p.default is inspect.Parameter.empty and name not in self.options
-        ]
+        missing = []
+        for name, p in self._parameters.items():
+            if p.default is inspect.Parameter.empty and name not in self.options:
+                missing.append(name)
         if missing:
             raise PassError(
                 f"{self.info.name} needs {', '.join(missing)}: {self.info.name}(...)(mod)"

@@ -108,12 +108,13 @@ def name_of(callee: Node) -> str:
 
 def is_symbolic(value: Node) -> bool:
     """Whether a shape or scalar that `value` reads is no constant."""
-    return any(
-        not all(isinstance(d, IntImm) for d in leaf.values)
-        if isinstance(leaf, ShapeExpr)
-        else isinstance(leaf, PrimValue) and not isinstance(leaf.value, (IntImm, FloatImm))
-        for leaf in leaves(value)
-    )
+    for leaf in leaves(value):
+        if isinstance(leaf, ShapeExpr):
+            if not all(isinstance(d, IntImm) for d in leaf.values):
+                return True
+        elif isinstance(leaf, PrimValue) and not isinstance(leaf.value, (IntImm, FloatImm)):
+            return True
+    return False
 
 
 def map_leaves(value: Any, leaf: Callable[[Any], Any]) -> Any:

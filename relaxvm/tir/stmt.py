@@ -39,6 +39,7 @@ from ..base import dtype as as_dtype
 from ..ir import (
     INT32,
     INTRINSICS,
+    ArithmeticExpr,
     BaseFunc,
     Broadcast,
     Call,
@@ -309,6 +310,9 @@ def decl_buffer(
     )
 
 
+# What most indices are; others are looked at one by one.
+_INDICES = frozenset({Var, IntImm, Ramp, *ArithmeticExpr.__subclasses__()})
+_IS_INT = operator.attrgetter("dtype.is_int")
 _LANES, _ONE = operator.attrgetter("dtype.lanes"), frozenset({1})
 
 
@@ -349,6 +353,10 @@ class BufferLoad(PrimExpr):
     indices: tuple[PrimExpr, ...]
     dtype: DataType = derived()
     _operands_ = property(operator.attrgetter("indices"))
+    _sound_ = (
+        "type(buffer) is Buffer and type(indices) is tuple and len(indices) == len(buffer.shape)"
+        " and _INDICES.issuperset(map(type, indices)) and all(map(_IS_INT, indices))"
+    )
 
     @staticmethod
     def _normalise_(buffer: Any, indices: Any) -> tuple[Buffer, tuple[PrimExpr, ...]]:

@@ -153,7 +153,10 @@ class StmtRewriter:
 
     def on_store(self, stmt: BufferStore) -> Stmt:
         value, indices = self.expr(stmt.value), replace_tuple(stmt.indices, self.expr)
-        return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
+        buffer = self.buffer(stmt.buffer)
+        if value is stmt.value and indices is stmt.indices and buffer is stmt.buffer:
+            return stmt
+        return stmt.replace(buffer=buffer, value=value, indices=indices)
 
     def on_evaluate(self, stmt: Evaluate) -> Stmt:
         return stmt.replace(value=self.expr(stmt.value))
@@ -217,6 +220,8 @@ class StmtRewriter:
     def on_decl(self, stmt: DeclBuffer) -> Steps:
         buffer = self.buffer(stmt.buffer)
         body = yield stmt.body
+        if buffer is stmt.buffer and body is stmt.body:
+            return stmt
         return stmt.replace(buffer=buffer, body=body)
 
     def on_realize(self, stmt: BlockRealize) -> Steps:

@@ -121,7 +121,7 @@ class _Simplify(KnowingRewriter):
         self.enter(loop)
         if not self.known.on:
             body = yield stmt.body
-            return loop.replace(body=body)
+            return loop if body is loop.body else loop.replace(body=body)
         with self.known.loop(loop):
             body = yield stmt.body
         return loop.replace(body=body)

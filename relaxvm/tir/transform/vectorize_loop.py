@@ -401,7 +401,7 @@ class _Lanes(StmtRewriter):
         for n in post_order(e, below) if Let in map(type, order) else order:
             if id(n) in done:
                 continue
-            if isinstance(n, Var):
+            if not n._operands_:
                 done[id(n)] = (n, self.env.get(id(n), n))
             else:
                 done[id(n)] = (n, self._let(n) if isinstance(n, Let) else self._rebuild(n))
