@@ -229,12 +229,14 @@ class IterMapper(Numbers):
             for k, other in enumerate(terms):
                 if other.source is t.source and self._same_digit(other, t):
                     total = self.add(other.scale, scale)
-                    terms[k] = _split((*other[:3], total))
+                    if type(total) is int and total == 0:
+                        del terms[k]
+                    else:
+                        terms[k] = _split((*other[:3], total))
                     break
             else:
                 terms.append(t if sign == 1 else _split((*t[:3], scale)))
-        kept = tuple([t for t in terms if not (isinstance(t.scale, int) and t.scale == 0)])
-        return _sum((kept, base))
+        return _sum((tuple(terms), base))
 
     def _same_digit(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
         return self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
