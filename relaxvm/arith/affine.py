@@ -19,7 +19,6 @@ from typing import Any
 from ..base import DataType
 from ..ir import (
     Add,
-    BinaryExpr,
     Cast,
     FloorDiv,
     IntImm,
@@ -72,10 +71,7 @@ def stride(index: PrimExpr, var: Var) -> int | None:
         if type(e) is Var or type(e) is IntImm:
             steps[id(e)] = step
             continue
-        if isinstance(e, BinaryExpr):
-            below = [steps[id(e.a)], steps[id(e.b)]]
-        else:
-            below = [steps[id(c)] for c in e._children_ if isinstance(c, PrimExpr)]
+        below = list(map(steps.__getitem__, map(id, e._operands_)))
         if below.count(0) < len(below):
             step = None if None in below else _STEPS.get(type(e), _no_step)(e, *below)
         steps[id(e)] = step

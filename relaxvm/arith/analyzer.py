@@ -162,7 +162,9 @@ class Analyzer:
 
     def let_range(self, var: Var, first: int, last: int) -> None:
         """Let `var`, whatever it was before, range over the numbers from `first` to `last`."""
-        self._forget_about(var)
+        key = id(var)
+        if key in self._bound_memo or key in self._memo or key in self._polys:
+            self._forget()  # as `_forget_about`, which most passes would enter for each loop
         if self.depth and self.wrap is None:
             self._bound_inside.append((var, Range.from_min_extent(first, last - first + 1)))
         self._ranges[var] = (first, last)
@@ -342,7 +344,7 @@ class Analyzer:
         bound = rule(self, e) if rule is not None else whole
         if self._bounded_exprs and e in self._bounds:
             bound = bound.intersect(self._bounds[e])
-        if bound.within(whole):
+        if whole[0] <= bound[0] and bound[1] <= whole[1]:
             return bound
         return whole if self.wraps(e.dtype) else bound
 
@@ -367,18 +369,21 @@ class Analyzer:
 
     def _poly_bound(self, poly: Poly) -> ConstIntBound:
         """The bound of a polynomial over mathematical integers."""
-        total = as_bound((0, 0))
+        low = high = 0
         for monomial, c in poly.terms.items():
             if not monomial:
-                total = total.add(as_bound((c, c)))
+                low, high = low + c, high + c
                 continue
-            part = self._bound_of(monomial[0])
+            known = self._bound_memo.get(id(monomial[0]))
+            part = self.const_int_bound(monomial[0]) if known is None else known[1]
             for previous, factor in itertools.pairwise(monomial):
                 square = factor is previous and len(monomial) == 2
                 part = part.mul(self._bound_of(factor))
                 if square:
                     part = part.intersect(ConstIntBound(0, POS_INF))
-            total = total.add(part.scale(c))
+            least, most = part if c > 0 else part[::-1]
+            low, high = low + c * least, high + c * most
+        total = ConstIntBound.of(low, high)
         if len(poly.terms) > 2 and any(len(m) > 1 for m in poly.terms):
             return total.intersect(self._corner_bound(poly, 3))
         return total
@@ -420,9 +425,8 @@ class Analyzer:
 
     def _exact(self, poly: Poly, expr: PrimExpr) -> bool:
         """Whether `poly`, over mathematical integers, is what `expr` is worth (nothing wraps)."""
-        return not self.wraps(expr.dtype) or self._poly_bound(poly).within(
-            ConstIntBound.of_dtype(expr.dtype)
-        )
+        wraps = self.wraps(expr.dtype) if self.wrap is None else self.wrap
+        return not wraps or self._poly_bound(poly).within(ConstIntBound.of_dtype(expr.dtype))
 
     # -- simplification ----------------------------------------------------------------------------
 
@@ -501,7 +505,7 @@ class Analyzer:
         return Add(bare, IntImm(dtype, new)) if new else bare
 
     def _simplify_one(self, e: PrimExpr) -> PrimExpr:
-        if isinstance(e, _RING) and is_scalar_int(e):
+        if isinstance(e, _RING) and e.dtype.is_int and e.dtype.lanes == 1:
             if type(e.a) in _CHOICES and (type(e.b) is not Add and type(e.b) is not Sub):
                 a, b = self._memo[id(e.a)][1], self._memo[id(e.b)][1]
                 changed = rewritten(type(e)(a, b))
@@ -529,11 +533,18 @@ class Analyzer:
         if isinstance(e, Mul):
             x, y = memo[id(e.a)][1], memo[id(e.b)][1]
             expanded = self._poly(x).times(self._poly(y), self._order)
-            return Poly.atom(Mul(x, y)) if expanded is None else self._collect(expanded)
+            poly = Poly.atom(Mul(x, y)) if expanded is None else expanded
+            return self._collect(poly) if len(poly.terms) > 1 else poly
         terms: dict[Any, int] = {}
         for leaf, sign in summands(e):
-            self._poly(memo[id(leaf)][1]).add_to(terms, sign)
-        return self._collect(Poly(terms))
+            simple = memo[id(leaf)][1]
+            if type(simple) is IntImm:
+                terms[()] = terms.get((), 0) + sign * simple.value
+            else:
+                self._poly(simple).add_to(terms, sign)
+        if terms.get(()) == 0:
+            del terms[()]
+        return self._collect(Poly(terms)) if len(terms) > 1 else Poly(terms)
 
     def _poly(self, e: PrimExpr) -> Poly:
         """The polynomial of a simplified expression."""
@@ -541,9 +552,7 @@ class Analyzer:
         if entry is not None:
             return entry[1]
         if isinstance(e, IntImm):
-            poly = Poly.constant(e.value)
-        elif isinstance(e, Var):
-            poly = Poly.atom(e)
+            poly = Poly({(): e.value} if e.value else {})
         elif isinstance(e, (Add, Sub)) and is_scalar_int(e):
             terms: dict[Any, int] = {}
             for leaf, sign in summands(e):
@@ -552,7 +561,7 @@ class Analyzer:
         elif isinstance(e, Mul) and is_scalar_int(e):
             poly = self._poly(e.a).times(self._poly(e.b), self._order) or Poly.atom(e)
         else:
-            poly = Poly.atom(e)
+            poly = Poly({(e,): 1})
         self._polys[id(e)] = (e, poly)
         return poly
 

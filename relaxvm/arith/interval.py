@@ -248,13 +248,9 @@ class Ends:
             return known.get(n, (n, n)) or _UNKNOWN
         if type(n) is IntImm:
             return n, n
-        if isinstance(n, BinaryExpr):
-            below = [n.a, n.b]
-        else:
-            below = [c for c in n._children_ if isinstance(c, PrimExpr)]
-        parts = [done[id(c)] for c in below]
+        parts = list(map(done.__getitem__, map(id, n._operands_)))
         if n.dtype.lanes == 1 and self._is_steady(n):
-            if not [c for c, p in zip(below, parts) if p[0] is not c]:
+            if all(map(operator.is_, n._operands_, map(_FIRST, parts))):
                 return n, n
         if not n.dtype.is_int:
             return _UNKNOWN
@@ -395,6 +391,7 @@ def _inlined(n: Any) -> Any:
     return substitute(n.body, {n.var: n.value}) if type(n) is Let else None
 
 
+_FIRST = operator.itemgetter(0)
 _EXACT: dict[Any, Callable[[int, int], int]] = {
     Add: operator.add,
     Sub: operator.sub,

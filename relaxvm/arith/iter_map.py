@@ -25,7 +25,6 @@ from ..ir import (
     LE,
     LT,
     Add,
-    BinaryExpr,
     Cast,
     FloorDiv,
     FloorMod,
@@ -57,8 +56,9 @@ class IterMark:
 
     def __init__(self, source: Var | IterSumExpr | PrimExpr, extent: Any, min: Number = 0) -> None:
         self.source = source
-        condition = isinstance(extent, PrimExpr) and extent.dtype.is_bool
-        self.extent: Number = extent if condition else number_of(extent)
+        if type(extent) is not int and not (isinstance(extent, PrimExpr) and extent.dtype.is_bool):
+            extent = number_of(extent)
+        self.extent: Number = extent
         self.min = min
 
     def __repr__(self) -> str:
@@ -167,14 +167,13 @@ class IterMapper(Numbers):
             return _sum(((), e.value))
         if isinstance(e, Var):
             return self._variable(e)
-        if isinstance(e, BinaryExpr):
-            parts = [self._memo[id(e.a)][1], self._memo[id(e.b)][1]]
-        else:
-            parts = [self._memo[id(c)][1] for c in e._children_ if isinstance(c, PrimExpr)]
+        parts = []
+        for c in e._operands_:
+            parts.append(self._memo[id(c)][1])
         if None in parts:
             return None
         if not any(map(_ARGS, parts)):
-            return IterSumExpr((), self._fixed(e))
+            return _sum(((), self._fixed(e)))
         if isinstance(e, Cast):
             return parts[0] if e.dtype.is_int and e.value.dtype.is_int else None
         if len(parts) != 2:
@@ -196,8 +195,10 @@ class IterMapper(Numbers):
         """An expression in which no iterator moves: those of one iteration are put in."""
 
         def base(c: Any) -> Any:
-            form = self._memo[id(c)][1] if isinstance(c, PrimExpr) else None
-            return c if form is None else as_number(form.base, c.dtype)
+            if type(c) is IntImm or not isinstance(c, PrimExpr):
+                return c
+            form = self._memo[id(c)][1]
+            return c if form is None or form.base is c else as_number(form.base, c.dtype)
 
         rebuilt = e._map_children_(base)
         return e if rebuilt is e else number_of(self.analyzer.simplify(rebuilt))
@@ -205,10 +206,10 @@ class IterMapper(Numbers):
     def _variable(self, v: Var) -> IterSumExpr:
         domain = self.iters.get(v)
         if domain is None:
-            return IterSumExpr((), v)
+            return _sum(((), v))
         low, extent = domain
         if extent == 1:
-            return IterSumExpr((), low)
+            return _sum(((), low))
         mark = self._marks.get(v)
         if mark is None:
             mark = self._marks[v] = IterMark(v, extent, low)
@@ -221,19 +222,21 @@ class IterMapper(Numbers):
     def _plus(self, a: IterSumExpr, b: IterSumExpr, sign: int) -> IterSumExpr:
         base = self.add(a.base, b.base) if sign == 1 else self.sub(a.base, b.base)
         if not b.args:
-            return IterSumExpr(a.args, base)
+            return _sum((a.args, base))
         terms: list[IterSplitExpr] = list(a.args)
         for t in b.args:
             scale = t.scale if sign == 1 else self.mul(t.scale, -1)
             for k, other in enumerate(terms):
                 if other.source is t.source and self._same_digit(other, t):
                     total = self.add(other.scale, scale)
-                    terms[k] = other._replace(scale=total)
+                    if type(total) is int and total == 0:
+                        del terms[k]
+                    else:
+                        terms[k] = _split((*other[:3], total))
                     break
             else:
-                terms.append(t if sign == 1 else t._replace(scale=scale))
-        kept = tuple([t for t in terms if not (isinstance(t.scale, int) and t.scale == 0)])
-        return _sum((kept, base))
+                terms.append(t if sign == 1 else _split((*t[:3], scale)))
+        return _sum((tuple(terms), base))
 
     def _same_digit(self, a: IterSplitExpr, b: IterSplitExpr) -> bool:
         return self.equal(a.lower_factor, b.lower_factor) and self.equal(a.extent, b.extent)
@@ -264,12 +267,12 @@ class IterMapper(Numbers):
             if not self._divides(split, cut):
                 # The pieces of a digit that is cut with a rest are digits of it, not of its mark:
                 # f % 7 // 3 is not f // 3 % 3.
-                mark = self._joined_mark((split._replace(scale=1),))
-                split = IterSplitExpr(mark, 1, mark.extent, 1)
+                mark = self._joined_mark((_split((*split[:3], 1)),))
+                split = _split((mark, 1, mark.extent, 1))
             if modulo:
                 # The split's own lower part, whole if it is shorter than the divisor.
                 digit = split if self.at_most(split.extent, cut) else split._replace(extent=cut)
-                return IterSumExpr((digit._replace(scale=scale),), 0)
+                return IterSumExpr((_split((*digit[:3], scale)),), 0)
             if not self.at_most(split.extent, cut):
                 upper = IterSplitExpr(
                     split.source,
@@ -280,7 +283,7 @@ class IterMapper(Numbers):
                 whole = self._plus(whole, IterSumExpr((upper,), 0), 1)
             return whole
         if modulo:
-            return IterSumExpr((), base)
+            return _sum(((), base))
         return whole
 
     def _divides(self, split: IterSplitExpr, cut: Number) -> bool:
@@ -300,14 +303,14 @@ class IterMapper(Numbers):
             if q is None:
                 rest.append(t)
             else:
-                whole.append(t._replace(scale=q))
+                whole.append(_split((*t[:3], q)))
         if isinstance(a.base, int) and isinstance(divisor, int):
             outer, base = divmod(a.base, divisor)
-            return IterSumExpr(tuple(whole), outer), IterSumExpr(tuple(rest), 0), base
+            return _sum((tuple(whole), outer)), _sum((tuple(rest), 0)), base
         exact = self.multiple(a.base, divisor)
         if exact is None:
-            return None, IterSumExpr((), 0), 0
-        return IterSumExpr(tuple(whole), exact), IterSumExpr(tuple(rest), 0), 0
+            return None, _sum(((), 0)), 0
+        return _sum((tuple(whole), exact)), _sum((tuple(rest), 0)), 0
 
     # -- joining digits ----------------------------------------------------------------------------
 
@@ -320,7 +323,7 @@ class IterMapper(Numbers):
             return None
         first = digits[0]
         if len(digits) == 1:
-            return first._replace(scale=1), first.scale, total.base
+            return _split((*first[:3], 1)), first.scale, total.base
         for low, high in itertools.pairwise(digits):
             if not self.equal(high.scale, self.mul(low.scale, low.extent)):
                 return None
@@ -329,9 +332,9 @@ class IterMapper(Numbers):
             q = self.multiple(d.scale, first.scale)
             if q is None:
                 return None
-            unit.append(d._replace(scale=q))
+            unit.append(_split((*d[:3], q)))
         mark = self._joined_mark(tuple(unit))
-        return IterSplitExpr(mark, 1, mark.extent, 1), first.scale, total.base
+        return _split((mark, 1, mark.extent, 1)), first.scale, total.base
 
     def _joined_mark(self, unit: tuple[IterSplitExpr, ...]) -> IterMark:
         key = _key(unit)
@@ -415,14 +418,14 @@ class IterMapper(Numbers):
             q = self.multiple(d.scale, first.scale)
             if q is None:
                 return digits
-            unit.append(d._replace(scale=q))
+            unit.append(_split((*d[:3], q)))
         limit = self._limits.get(_key(tuple(unit)))
         if limit is None:
             return digits
         key = ("limited", _key(tuple(unit)))
         mark = self._marks.get(key)
         if mark is None:
-            mark = self._marks[key] = IterMark(IterSumExpr(tuple(unit), 0), limit)
+            mark = self._marks[key] = IterMark(_sum((tuple(unit), 0)), limit)
         return [IterSplitExpr(mark, 1, limit, first.scale)]
 
     # -- questions ---------------------------------------------------------------------------------
@@ -476,13 +479,13 @@ class IterMapper(Numbers):
         for t in total.args:
             if isinstance(t.scale, int) and t.scale < 0:
                 base = self.add(base, self.mul(t.scale, self.sub(t.extent, 1)))
-                unit = (t._replace(scale=1),)
+                unit = (_split((*t[:3], 1)),)
                 mark = self._marks.setdefault(
                     ("falling", _key(unit)), IterMark(IterSumExpr(unit, 0), t.extent)
                 )
                 t = IterSplitExpr(mark, 1, t.extent, -t.scale)
             terms.append(t)
-        return IterSumExpr(tuple(terms), base)
+        return _sum((tuple(terms), base))
 
     def span(self, total: IterSumExpr, width: Number = 1) -> tuple[Number, Number] | None:
         """(first, how many) of a range around the values of a sum, and around the `width` values

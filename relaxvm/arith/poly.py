@@ -148,7 +148,10 @@ def build(poly: Poly, dtype: DataType, order: Callable[[PrimExpr], Any]) -> Prim
     terms = dict(poly.terms)
     const = terms.pop((), 0)
     result: PrimExpr | None = None
-    for m, c in sorted(terms.items(), key=lambda mc: [mc[1] < 0, *map(order, mc[0])]):
+    ordered = list(terms.items())
+    if len(ordered) > 1:
+        ordered.sort(key=lambda mc: [mc[1] < 0, *map(order, mc[0])])
+    for m, c in ordered:
         if c < 0 and result is None:
             result, const = IntImm(dtype, wrap(const)), 0
         # The most negative coefficient has no positive counterpart.

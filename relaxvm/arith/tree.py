@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..ir import (
@@ -72,15 +72,13 @@ def _sides(e: PrimExpr) -> tuple[PrimExpr, ...]:
     return (e.a, e.b) if isinstance(e, (Add, Sub)) else ()
 
 
-def parts_of(e: PrimExpr) -> list[PrimExpr]:
+def parts_of(e: PrimExpr) -> Sequence[PrimExpr]:
     """What must be simplified before `e`: its children, or the leaves of the sum that it is."""
-    if isinstance(e, BinaryExpr):
-        if isinstance(e, (Add, Sub)) and e.dtype.is_int and e.dtype.lanes == 1:
-            return [leaf for leaf, _ in summands(e)]
-        return [e.a, e.b]
+    if isinstance(e, (Add, Sub)) and e.dtype.is_int and e.dtype.lanes == 1:
+        return next(zip(*summands(e)))
     if isinstance(e, Let):
         return [e.value, e.body]  # where a variable is bound it stays a variable
-    return [c for c in e._children_ if isinstance(c, PrimExpr)]
+    return e._operands_
 
 
 def scalar_post_order(root: PrimExpr, done: Mapping[int, Any]) -> list[PrimExpr]:
@@ -99,10 +97,8 @@ def scalar_post_order(root: PrimExpr, done: Mapping[int, Any]) -> list[PrimExpr]
             order.append(n)
             continue
         stack.append((n, True))
-        if isinstance(n, BinaryExpr):
-            stack += ((n.a, False), (n.b, False))
-        else:
-            stack += [(c, False) for c in n._children_ if isinstance(c, PrimExpr)]
+        for c in n._operands_:
+            stack.append((c, False))
     return order
 
 

@@ -470,13 +470,12 @@ class Function:
         """Arithmetic, logic and comparisons, flags with them: "add nuw", "fadd reassoc contract",
         "icmp ult", "fcmp oeq". One of the operands may be a number.
         """
-        if isinstance(a, Value) and isinstance(b, Value) and a.type == b.type:
-            of = a.type
-        else:
-            of = a.type if isinstance(a, Value) else b.type if isinstance(b, Value) else "a value"
-            a = a if isinstance(a, Value) else self._as(opcode, a, of)
-            b = self._as(opcode, b, of)
+        of = a.type if isinstance(a, Value) else b.type if isinstance(b, Value) else "a value"
         try:
+            if not isinstance(a, Value):
+                a = constant(a, of)
+            if not isinstance(b, Value) or b.type != of:
+                b = int_constant(b, of) if type(b) is int else constant(b, of)
             result = _result(opcode, of)
         except CodegenError as error:
             raise CodegenError(f"{opcode} in {self.name}: {error}") from None
@@ -493,8 +492,12 @@ class Function:
         mask = getattr(condition, "type", "i1")
         if mask not in ("i1", mask_of(of)):
             self._refuse("select", mask_of(of), condition)
-        condition = self._as("select", condition, mask)
-        a, b = self._as("select", a, of), self._as("select", b, of)
+        if not isinstance(condition, Value):
+            condition = self._as("select", condition, mask)
+        if not isinstance(a, Value) or a.type != of:
+            a = self._as("select", a, of)
+        if not isinstance(b, Value) or b.type != of:
+            b = self._as("select", b, of)
         parts = ("select ", mask, " ", condition, ", ", of, " ", a, ", ", of, " ", b)
         return self.result_of("".join(parts), of, max(condition.depth, a.depth, b.depth))
 
@@ -725,7 +728,11 @@ class Function:
                 f"({', '.join(wanted)}), got {len(args)}"
             )
         self.loaded = {}
-        listed = ", ".join([f"{t} {self._as(target, a, t)}" for t, a in zip(wanted, args)])
+        listed = ""
+        for t, a in zip(wanted, args):
+            if not isinstance(a, Value) or a.type != t:
+                a = self._as(target, a, t)
+            listed += f", {t} {a}" if listed else f"{t} {a}"
         head = f"call {flags} {kind}" if flags else f"call {kind}"
         if result == "void":
             self.emit(f"  {head} {target}({listed})")
@@ -777,7 +784,8 @@ class Function:
 
         weights: how often each is taken, if that is known. note: ", " and other metadata
         """
-        condition = self._as("branch", condition, "i1")
+        if not isinstance(condition, Value) or condition.type != "i1":
+            condition = self._as("branch", condition, "i1")
         if weights is not None:
             both = "".join(f", i32 {weight}" for weight in weights)
             note += f', !prof {self.module.metadata(f"""!"branch_weights"{both}""")}'

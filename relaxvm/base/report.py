@@ -13,12 +13,14 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from .errors import RelaxvmError, add_note
 from .record import NamedTuple, record
 from .span import UNKNOWN, Span
+
+_T = TypeVar("_T")
 
 
 class Subject(NamedTuple):
@@ -206,26 +208,30 @@ def collected() -> Iterator[Report]:
             outer.extend(report)
 
 
-class in_pass:
-    """What is decided inside is decided by this pass; errors say so."""
+def in_pass(name: str, run: Callable[..., _T], *args: Any, **options: Any) -> _T:
+    """What `run` gives. What it decides is decided by this pass, and its errors say so."""
+    token = _pass.set(name)
+    try:
+        return run(*args, **options)
+    except Exception as error:
+        add_note(error, f"while running pass {name}")
+        raise
+    finally:
+        _pass.reset(token)
 
-    _variable, _errors, _note = _pass, Exception, "while running pass"
+
+class in_function:
+    """What is decided inside is about this function of the module, a GlobalVar or a name; errors
+    say so.
+    """
 
     def __init__(self, name: Any) -> None:
         self._name = getattr(name, "name_hint", name)
 
     def __enter__(self) -> None:
-        self._token = self._variable.set(self._name)
+        self._token = _function.set(self._name)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        self._variable.reset(self._token)
-        if isinstance(error, self._errors):
-            add_note(error, f"{self._note} {self._name}")
-
-
-class in_function(in_pass):
-    """What is decided inside is about this function of the module, a GlobalVar or a name; errors
-    say so.
-    """
-
-    _variable, _errors, _note = _function, RelaxvmError, "in function"
+        _function.reset(self._token)
+        if isinstance(error, RelaxvmError):
+            add_note(error, f"in function {self._name}")

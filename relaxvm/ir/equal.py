@@ -212,13 +212,13 @@ class _Comparison:
     def maps(self, a: Map, b: Map, mode: int, path: AccessPath) -> bool:
         if len(a) != len(b):
             return False
-        todo = []
+        todo, theirs = [], dict(b.items())
         for key, value in a.items():
             other = self.left.get(key, key) if isinstance(key, Node) else key
             if other not in b:
                 return False
             shown = key if isinstance(key, str) else getattr(key, "name", "?")
-            todo.append((value, b._items[other], mode, path.map_item(shown)))
+            todo.append((value, theirs[other], mode, path.map_item(shown)))
         self.stack.extend(reversed(todo))
         return True
 

@@ -88,11 +88,24 @@ def round_float(value: float, to: DataType) -> float:
         return float(np.float16(value) if to.bits == 16 else np.float32(value))
 
 
+def _operands_of(e: PrimExpr) -> list[PrimExpr]:
+    return [c for c in e._children_ if isinstance(c, PrimExpr)]
+
+
+# Of expressions below which there are no others: walks do not enter Python for these.
+_ALL_CHILDREN = property(operator.attrgetter("_children_"))
+
+
 class PrimExpr(Node):
-    """A scalar (or vector) expression with a `dtype`. Python's operators build new expressions."""
+    """A scalar (or vector) expression with a `dtype`. Python's operators build new expressions.
+
+    _operands_  the expressions directly below, in order
+    """
 
     __slots__ = ()
     dtype: DataType
+
+    _operands_: ClassVar[Any] = property(_operands_of)
 
     def __add__(self, other: Any) -> PrimExpr:
         return binary(Add, self, other)
@@ -310,6 +323,7 @@ class IntImm(PrimExpr):
 
     dtype: DataType
     value: int
+    _operands_ = _ALL_CHILDREN
 
     if TYPE_CHECKING:
 
@@ -355,6 +369,7 @@ class FloatImm(PrimExpr):
 
     dtype: DataType
     value: float
+    _operands_ = _ALL_CHILDREN
 
     if TYPE_CHECKING:
 
@@ -418,6 +433,7 @@ class Var(PrimExpr):
     name: str
     dtype: DataType = INT32
     type_annotation: PrimType | PointerType | None = None
+    _operands_ = ()
 
     if TYPE_CHECKING:
 
@@ -467,6 +483,7 @@ class Cast(PrimExpr):
 
     dtype: DataType
     value: PrimExpr
+    _operands_ = _ALL_CHILDREN
 
     @staticmethod
     def _normalise_(dtype: Any, value: Any) -> tuple[DataType, PrimExpr]:
@@ -485,6 +502,7 @@ class BinaryExpr(PrimExpr):
     a: PrimExpr
     b: PrimExpr
     symbol: ClassVar[str] = "?"
+    _operands_ = _ALL_CHILDREN
 
     _sound_: ClassVar[str] = (
         "isinstance(a, PrimExpr) and isinstance(b, PrimExpr) and a.dtype is b.dtype"
@@ -721,6 +739,7 @@ class Not(PrimExpr):
 
     a: PrimExpr
     dtype: DataType = derived()
+    _operands_ = _ALL_CHILDREN
     _copied_ = {"dtype": "a.dtype"}
 
     @staticmethod
@@ -736,6 +755,7 @@ class Select(PrimExpr):
     true_value: PrimExpr
     false_value: PrimExpr
     dtype: DataType = derived()
+    _operands_ = _ALL_CHILDREN
 
     @staticmethod
     def _normalise_(condition: Any, true_value: Any, false_value: Any) -> tuple[PrimExpr, ...]:
@@ -813,6 +833,7 @@ class Ramp(PrimExpr):
     stride: PrimExpr
     lanes: int
     dtype: DataType = derived()
+    _operands_ = _ALL_CHILDREN
 
     if TYPE_CHECKING:
 
@@ -841,6 +862,7 @@ class Broadcast(PrimExpr):
     value: PrimExpr
     lanes: int
     dtype: DataType = derived()
+    _operands_ = _ALL_CHILDREN
 
     @staticmethod
     def _normalise_(value: Any, lanes: Any) -> tuple[PrimExpr, int]:
@@ -948,14 +970,14 @@ def const(value: Any, dtype: str | None = None) -> PrimExpr:
         if isinstance(value, np.generic):
             dtype = as_dtype(value.dtype)
         elif isinstance(value, bool):
-            dtype = "bool"
+            dtype = BOOL
         elif isinstance(value, int):
-            dtype = "int32" if -(2**31) <= value < 2**31 else "int64"
+            dtype = INT32 if -(2**31) <= value < 2**31 else INT64
         elif isinstance(value, float):
             dtype = "float64" if _FLOAT32_MAX < abs(value) < math.inf else "float32"
         else:
             raise TIRError(f"wanted a number, got {type(value).__name__}: {value!r}")
-    kind = as_dtype(dtype)
+    kind = dtype if type(dtype) is DataType else as_dtype(dtype)
     scalar: PrimExpr
     if kind.is_float:
         scalar = FloatImm(kind.element, value)
@@ -1058,7 +1080,8 @@ def cast(dtype: str, value: Any) -> PrimExpr:
     """
     if isinstance(value, PrimExpr) and value.dtype is dtype:
         return value
-    to, expr = as_dtype(dtype), as_expr(value)
+    to = dtype if type(dtype) is DataType else as_dtype(dtype)
+    expr = value if isinstance(value, PrimExpr) else as_expr(value)
     if expr.dtype is to:
         return expr
     if expr.dtype.lanes == 1 and to.lanes > 1:

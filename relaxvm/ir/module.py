@@ -186,8 +186,8 @@ class IRModule:
     ) -> None:
         self._functions: dict[GlobalVar, BaseFunc] = {}
         self._by_name: dict[str, GlobalVar] = {}
-        self.attrs = Map(attrs)
-        self.global_infos = Map(global_infos)
+        self.attrs = Map.of(attrs)
+        self.global_infos = Map.of(global_infos)
         for key, function in (functions or {}).items():
             self[key] = function
 

@@ -32,13 +32,15 @@ import re
 import struct
 import sys
 import weakref
-from collections.abc import Callable, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from ..base import DataType, TIRError, did_you_mean
 from ..base.config import checks_enabled
 
 if TYPE_CHECKING:
+    from _collections_abc import dict_items, dict_values
+
     from typing_extensions import dataclass_transform
 else:
 
@@ -72,21 +74,25 @@ class Items(tuple[Any, ...]):
     __hash__ = tuple.__hash__
 
 
-class Map(Mapping[Any, Any]):
+class Map(dict[Any, Any]):
     """An immutable, ordered mapping used for attributes, annotations and buffer maps.
 
     Keys are strings or nodes (nodes compare by identity). Values are plain data, nodes, tuples or
-    `Map`s; lists become tuples and dicts become `Map`s.
+    `Map`s; lists become tuples and dicts become `Map`s. (A dict, so that asking for a key does not
+    enter Python; what changes a dict is refused.)
     """
 
-    __slots__ = ("_items",)
-    _items: dict[Any, Any]
+    __slots__ = ()
     EMPTY: ClassVar[Map]
 
     def __init__(self, items: Mapping[Any, Any] | None = None, **more: Any) -> None:
         merged = dict(items) if items else {}
         merged.update(more)
-        object.__setattr__(self, "_items", {k: freeze(v) for k, v in merged.items()})
+        for key, value in merged.items():
+            if type(value) in _CONTAINERS:
+                frozen = freeze(value)
+                merged[key] = Items(frozen) if type(frozen) is tuple else frozen
+        dict.__init__(self, merged)
 
     @staticmethod
     def of(items: Mapping[Any, Any] | None) -> Map:
@@ -98,55 +104,49 @@ class Map(Mapping[Any, Any]):
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"Map is immutable; use .with_({name}=...) to make a changed copy")
 
-    def __getitem__(self, key: Any) -> Any:
-        value = self._items[key]
-        return Items(value) if type(value) is tuple else value
+    def _refuse(self, *_: object) -> Any:
+        raise TypeError("Map is immutable; use .with_(...) to make a changed copy")
 
-    def items(self) -> ItemsView[Any, Any]:
+    __setitem__ = __delitem__ = __ior__ = _refuse
+
+    @property
+    def _absent(self) -> Any:
+        raise AttributeError  # so that `__getattr__` is asked: it may be a key
+
+    clear = copy = fromkeys = pop = popitem = setdefault = update = _absent
+
+    def items(self) -> dict_items[Any, Any]:
         """Keys and values; tuples are plain ones."""
-        return self._items.items()
+        if Items not in map(type, dict.values(self)):
+            return dict.items(self)
+        return {k: tuple(v) if type(v) is Items else v for k, v in dict.items(self)}.items()
 
-    def values(self) -> ValuesView[Any]:
+    def values(self) -> dict_values[Any, Any]:
         """The values; tuples are plain ones."""
-        return self._items.values()
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def __contains__(self, key: object) -> bool:
-        return key in self._items
+        return dict(self.items()).values()
 
     def __getattr__(self, name: str) -> Any:
-        items = object.__getattribute__(self, "_items")
-        if name in items:
+        if name in self:
             return self[name]
         raise AttributeError(
-            f"no attribute {name!r}; there are: {', '.join(map(str, items)) or 'none'}"
+            f"no attribute {name!r}; there are: {', '.join(map(str, self)) or 'none'}"
         )
 
     def with_(self, items: Mapping[Any, Any] | None = None, **more: Any) -> Map:
         """A copy with keys added or replaced."""
-        return Map({**self._items, **(items or {}), **more})
+        return Map({**self, **(items or {}), **more})
 
     def without(self, *keys: Any) -> Map:
         """A copy without `keys`; the same object if none of them is present."""
-        if not any(key in self._items for key in keys):
+        if not any(key in self for key in keys):
             return self
-        return Map({k: v for k, v in self._items.items() if k not in keys})
+        return Map({k: v for k, v in self.items() if k not in keys})
 
     def __repr__(self) -> str:
-        return f"Map({self._items!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Mapping) and dict(self) == dict(other)
-
-    __hash__ = None  # type: ignore[assignment]
+        return f"Map({dict.__repr__(self)})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Map, (self._items,))
+        return (Map, (dict(self),))
 
 
 Map.EMPTY = Map()
@@ -165,6 +165,10 @@ def freeze(value: Any) -> Any:
     if kind is dict:
         return Map(value)
     return value
+
+
+# What `freeze` makes something else of.
+_CONTAINERS = (list, tuple, Items, dict)
 
 
 class _Derived:
@@ -325,41 +329,42 @@ def map_children(n: N, f: Callable[[Any], Any]) -> N:
     return n._map_children_(f)
 
 
+_SEARCHED = frozenset({tuple, Items, Map})
+
+
 def collect_nodes(value: Any, out: list[Node]) -> None:
     """Append the nodes found in a field value (tuples and maps searched) to `out`."""
-    if type(value) is tuple:
+    if isinstance(value, Node):
+        out.append(value)
+    elif type(value) in _SEARCHED:
+        if type(value) is Map:
+            value = itertools.chain.from_iterable(dict.items(value))
         for item in value:
             if isinstance(item, Node):
                 out.append(item)
-            elif type(item) is tuple or type(item) is Map:
+            elif type(item) in _SEARCHED:
                 collect_nodes(item, out)
-    elif isinstance(value, Node):
-        out.append(value)
-    elif type(value) is Map:
-        for key, item in value._items.items():
-            if isinstance(key, Node):
-                out.append(key)
-            collect_nodes(item, out)
 
 
 def map_value(value: Any, f: Callable[[Any], Any]) -> Any:
     """Apply `f` to the nodes inside a field value; the same object if nothing changed."""
     if isinstance(value, Node):
         return f(value)
-    if type(value) is tuple:
-        mapped = [f(i) if isinstance(i, Node) else map_value(i, f) for i in value]
-        for old, new in zip(value, mapped):
-            if old is not new:
-                return tuple(mapped)
-        return value
+    if type(value) is tuple or type(value) is Items:
+        mapped, changed = [], False
+        for item in value:
+            new = f(item) if isinstance(item, Node) else map_value(item, f)
+            changed = changed or new is not item
+            mapped.append(new)
+        return tuple(mapped) if changed else value
     if type(value) is Map:
         changed = False
         items = {}
-        for key, item in value._items.items():
+        for key, item in dict.items(value):
             new_key = f(key) if isinstance(key, Node) else key
-            new_item = map_value(item, f)
-            changed = changed or new_key is not key or new_item is not item
-            items[new_key] = new_item
+            new = map_value(item, f) if isinstance(item, (Node, tuple, Map)) else item
+            changed = changed or new_key is not key or new is not item
+            items[new_key] = new
         return Map(items) if changed else value
     return value
 
@@ -418,7 +423,7 @@ def value_key(value: Any) -> Any:
     if kind is tuple:
         return tuple([value_key(item) for item in value])
     if kind is Map:
-        return (Map, tuple([(value_key(k), value_key(v)) for k, v in value._items.items()]))
+        return (Map, tuple([(value_key(k), value_key(v)) for k, v in value.items()]))
     return (kind, value)
 
 
@@ -600,7 +605,8 @@ def _generate(
                 absent = f" if self.{name} is not None else None" if name in optional else ""
                 lines.append(f"    {name} = f(self.{name}){absent}")
             else:
-                lines.append(f"    {name} = map_value(self.{name}, f)")
+                some = f"self.{name}" if kind == "tuple" else f"self.{name} is not EMPTY"
+                lines.append(f"    {name} = map_value(self.{name}, f) if {some} else self.{name}")
         same = " and ".join(f"{name} is self.{name}" for name, _ in visited)
         lines.append(f"    if {same}: return self")
         moved = {name for name, _ in visited}

@@ -83,11 +83,11 @@ class _Writer:
         if kind is Span and not self.spans:
             return ["s"]
         if isinstance(value, tuple):
-            known = self.index
-            return [
-                "l",
-                *[["n", known[id(i)]] if id(i) in known else self.value(i) for i in value],
-            ]
+            written: list[Any] = ["l"]
+            for item in value:
+                index = self.index.get(id(item))
+                written.append(["n", index] if index is not None else self.value(item))
+            return written
         if isinstance(value, DataType):
             return ["t", str.__str__(value)]
         if isinstance(value, int):
@@ -99,7 +99,7 @@ class _Writer:
         if isinstance(value, Node):
             return ["n", self.add(value)]
         if isinstance(value, Map):
-            return ["m", *([self.value(k), self.value(v)] for k, v in value.items())]
+            return ["m", *[[self.value(k), self.value(v)] for k, v in value.items()]]
         if isinstance(value, bytes):
             return ["b", value if self.binary else base64.b64encode(value).decode()]
         if isinstance(value, Span):

@@ -110,11 +110,10 @@ class Pass:
 
     def run(self, mod: IRModule, ctx: PassContext) -> IRModule:
         """Run without instruments or level checks."""
-        missing = [
-            name
-            for name, p in self._parameters.items()
-            if p.default is inspect.Parameter.empty and name not in self.options
-        ]
+        missing = []
+        for name, p in self._parameters.items():
+            if p.default is inspect.Parameter.empty and name not in self.options:
+                missing.append(name)
         if missing:
             raise PassError(
                 f"{self.info.name} needs {', '.join(missing)}: {self.info.name}(...)(mod)"
@@ -136,8 +135,7 @@ def run_pass(p: Pass, mod: IRModule) -> IRModule:
     if ctx.instruments:
         ctx._each("enter_pass", p)
         ctx._each("run_before_pass", mod, p.info)
-    with in_pass(p.info.name):
-        result = p.run(mod, ctx)
+    result = in_pass(p.info.name, p.run, mod, ctx)
     if not isinstance(result, IRModule):
         raise PassError(
             f"pass {p.info.name} returned {type(result).__name__}; a pass returns an IRModule"

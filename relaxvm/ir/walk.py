@@ -47,12 +47,15 @@ def nodes_of(root: Node, kind: type[N]) -> set[N]:
     """`root` and the nodes reachable from it, as far as they are of a class."""
     seen = {id(root)}
     reached = [root]
+    matching = set()
     for n in reached:  # which grows meanwhile
+        if isinstance(n, kind):
+            matching.add(n)
         for child in n._children_:
             if (key := id(child)) not in seen:
                 seen.add(key)
                 reached.append(child)
-    return {n for n in reached if isinstance(n, kind)}
+    return matching
 
 
 def holds(root: Node, kinds: type[Node] | tuple[type[Node], ...]) -> bool:
@@ -191,7 +194,7 @@ class Substitution:
     """
 
     def __init__(self, mapping: Mapping[Any, Any]) -> None:
-        self._by_id = {id(key): (key, value) for key, value in mapping.items()}
+        self._by_id = dict(zip(map(id, mapping), mapping.items()))
         self._memo: dict[int, tuple[Node, Node]] = dict(self._by_id)
 
     def __call__(self, root: N) -> N:

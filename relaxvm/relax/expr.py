@@ -320,7 +320,7 @@ class Call(Expr):
     ) -> tuple[Any, ...]:
         if isinstance(op, str):
             op = Op.get(op)
-        args = tuple(as_relax(a) for a in args)
+        args = tuple(map(as_relax, args))
         attrs = attrs if isinstance(attrs, Map) else Map(attrs)
         sinfo_args = tuple(sinfo_args or ())
         for info in sinfo_args:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import enum
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import (
@@ -108,12 +108,13 @@ def name_of(callee: Node) -> str:
 
 def is_symbolic(value: Node) -> bool:
     """Whether a shape or scalar that `value` reads is no constant."""
-    return any(
-        not all(isinstance(d, IntImm) for d in leaf.values)
-        if isinstance(leaf, ShapeExpr)
-        else isinstance(leaf, PrimValue) and not isinstance(leaf.value, (IntImm, FloatImm))
-        for leaf in leaves(value)
-    )
+    for leaf in leaves(value):
+        if isinstance(leaf, ShapeExpr):
+            if not all(isinstance(d, IntImm) for d in leaf.values):
+                return True
+        elif isinstance(leaf, PrimValue) and not isinstance(leaf.value, (IntImm, FloatImm)):
+            return True
+    return False
 
 
 def map_leaves(value: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -239,11 +240,11 @@ def bodies(value: Node) -> tuple[SeqExpr, ...]:
     return (value.body,) if isinstance(value, Function) else ()
 
 
-def bindings_of(fn: Function) -> Iterator[Binding]:
+def bindings_of(fn: Function) -> list[Binding]:
     """Every binding of `fn` in order, those of branches and inner functions before the one that
     they stand in.
     """
-    return (e.node for e in events(fn, inner=True) if e.kind in BINDS)
+    return [e.node for e in events(fn, inner=True) if e.kind in BINDS]
 
 
 def releases(row: Sequence[Event], last_use: Mapping[Var, int]) -> dict[int, list[Var]]:

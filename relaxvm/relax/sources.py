@@ -49,7 +49,7 @@ def carry_sources(before: IRModule, after: IRModule) -> IRModule:
 def _named(mod: IRModule) -> set[int]:
     """Identities of the places that bindings of `mod` name."""
     functions = (fn for _, fn in mod.items() if isinstance(fn, Function))
-    spans = (source_of(b) for fn in functions for b in bindings_of(fn))
+    spans = [source_of(b) for fn in functions for b in bindings_of(fn)]
     return {id(part) for span in spans for part in span.parts or (span,)}
 
 

@@ -78,9 +78,9 @@ def _values(heap: object, what: str) -> list[int | None]:
 
 
 def _pairs(flat: tuple[Any, ...], codes: type[IntEnum], what: str) -> tuple[tuple[int, int], ...]:
-    pairs = tuple(zip(flat[::2], flat[1::2]))
+    pairs, known = tuple(zip(flat[::2], flat[1::2])), set(codes)
     for code, value in pairs:
-        if type(code) is not int or type(value) is not int or code not in list(codes):
+        if type(code) is not int or type(value) is not int or code not in known:
             raise VMValueError(f"{what}: unknown code {code!r}, {value!r}")
         if code in (_STORE, _ASSERT_LOAD) and not 0 <= value < _MAX_SLOTS:
             raise VMValueError(f"{what}: slot {value} is out of range")

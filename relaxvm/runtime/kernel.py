@@ -293,4 +293,4 @@ class KernelSection(Plain):
 
 
 def _all_are(values: object, kind: type, most: int) -> bool:
-    return type(values) is tuple and len(values) <= most and all(type(v) is kind for v in values)
+    return type(values) is tuple and len(values) <= most and {kind}.issuperset(map(type, values))

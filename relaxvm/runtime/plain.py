@@ -55,7 +55,10 @@ class Plain:
 
     def to_plain(self) -> Any:
         """As msgpack stores it."""
-        values = [codec.write(getattr(self, name)) for name, codec in self._columns()]
+        values = [
+            getattr(self, name) if codec.write is _same else codec.write(getattr(self, name))
+            for name, codec in self._columns()
+        ]
         if self._form == "map":
             return dict(zip(self._names(), values))
         return values if self._form == "list" else [self._form, *values]

@@ -39,6 +39,7 @@ from ..base import dtype as as_dtype
 from ..ir import (
     INT32,
     INTRINSICS,
+    ArithmeticExpr,
     BaseFunc,
     Broadcast,
     Call,
@@ -309,6 +310,12 @@ def decl_buffer(
     )
 
 
+# What most indices are; others are looked at one by one.
+_INDICES = frozenset({Var, IntImm, Ramp, *ArithmeticExpr.__subclasses__()})
+_IS_INT = operator.attrgetter("dtype.is_int")
+_LANES, _ONE = operator.attrgetter("dtype.lanes"), frozenset({1})
+
+
 def index_lanes(indices: tuple[PrimExpr, ...], what: str) -> int:
     """The lanes of an access: those of its one vector index, or 1. Raises TIRError for two vector
     indices.
@@ -345,14 +352,21 @@ class BufferLoad(PrimExpr):
     buffer: Buffer
     indices: tuple[PrimExpr, ...]
     dtype: DataType = derived()
+    _operands_ = property(operator.attrgetter("indices"))
+    _sound_ = (
+        "type(buffer) is Buffer and type(indices) is tuple and len(indices) == len(buffer.shape)"
+        " and _INDICES.issuperset(map(type, indices)) and all(map(_IS_INT, indices))"
+    )
 
     @staticmethod
     def _normalise_(buffer: Any, indices: Any) -> tuple[Buffer, tuple[PrimExpr, ...]]:
         return buffer, _access(buffer, indices, "load")
 
     def _init_derived_(self) -> None:
-        dtype, lanes = self.buffer.dtype, index_lanes(self.indices, "load")
-        derive(self, "dtype", dtype if lanes == 1 else dtype.with_lanes(lanes * dtype.lanes))
+        dtype = self.buffer.dtype
+        if not _ONE.issuperset(map(_LANES, self.indices)):
+            dtype = dtype.with_lanes(index_lanes(self.indices, "load") * dtype.lanes)
+        derive(self, "dtype", dtype)
 
 
 @node
@@ -407,9 +421,9 @@ class BufferStore(Stmt):
     @staticmethod
     def _normalise_(buffer: Any, value: Any, indices: Any, span: Any) -> tuple[Any, ...]:
         indices = _access(buffer, indices, "store")
-        wanted, lanes = buffer.dtype, index_lanes(indices, "store")
-        if lanes != 1:
-            wanted = wanted.with_lanes(lanes * wanted.lanes)
+        wanted = buffer.dtype
+        if not _ONE.issuperset(map(_LANES, indices)):
+            wanted = wanted.with_lanes(index_lanes(indices, "store") * wanted.lanes)
         if not isinstance(value, PrimExpr):
             value = as_expr(value, buffer.dtype)
         if value.dtype is not wanted:
@@ -665,6 +679,7 @@ class IfThenElse(Stmt):
     else_case: Stmt | None = None
     span: Span = UNKNOWN
     _copied_ = {"statements": "(then_case,) if else_case is None else (then_case, else_case)"}
+    _sound_ = "isinstance(condition, PrimExpr) and condition.dtype.is_bool"
 
     @staticmethod
     def _normalise_(condition: Any, then_case: Any, else_case: Any, span: Any) -> tuple[Any, ...]:
@@ -980,12 +995,14 @@ class BlockRealize(Stmt):
                 f"block {block.name_hint} has {len(block.iter_vars)} iteration variables, "
                 f"got {len(iter_values)} values"
             )
-        pairs = [(iv.var.dtype, v) for iv, v in zip(block.iter_vars, iter_values)]
-        for dtype, v in pairs:
-            if not isinstance(v, PrimExpr) or v.dtype is not dtype:
-                iter_values = tuple(cast(dtype, v) for dtype, v in pairs)
+        for iv, v in zip(block.iter_vars, iter_values):
+            if not isinstance(v, PrimExpr) or v.dtype is not iv.var.dtype:
+                pairs = zip(block.iter_vars, iter_values)
+                iter_values = tuple([cast(iv.var.dtype, v) for iv, v in pairs])
                 break
-        return iter_values, as_condition(predicate), block, span
+        if not isinstance(predicate, PrimExpr) or not predicate.dtype.is_bool:
+            predicate = as_condition(predicate)
+        return iter_values, predicate, block, span
 
 
 REASSOCIATE = "tir.reassociate"
@@ -1033,6 +1050,11 @@ class PrimFunc(BaseFunc):
             attrs: Mapping[str, Any] | None = ...,
             span: Span = ...,
         ) -> None: ...
+
+    _sound_ = (
+        "type(params) is tuple and set(map(type, params)) <= {Var} and isinstance(body, Stmt)"
+        " and type(buffer_map) is type(attrs) is Map and buffer_map.keys() <= set(params)"
+    )
 
     @staticmethod
     def _normalise_(
@@ -1087,7 +1109,7 @@ class PrimFunc(BaseFunc):
     @property
     def buffers(self) -> tuple[Buffer, ...]:
         """The buffers of the buffer parameters, in order."""
-        bound = dict(self.buffer_map.items())
+        bound = self.buffer_map
         return tuple([bound[p] for p in self.params if p in bound])
 
 

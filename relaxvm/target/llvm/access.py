@@ -86,7 +86,7 @@ def access_of(indices: tuple[PrimExpr, ...], written: Collection[Var]) -> Access
             steps[inner] = steps.get(inner, 0) + factor
         elif type(e) is Add or type(e) is Sub:
             terms += ((e.b, factor if type(e) is Add else -factor), (e.a, factor))
-        elif not any(v in written for v in nodes_of(e, Var)):
+        elif nodes_of(e, Var).isdisjoint(written):
             kept.append((e, factor))
         elif type(e) is Mul and type(e.b) is IntImm:
             terms.append((e.a, factor * e.b.value))

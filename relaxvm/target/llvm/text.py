@@ -66,13 +66,14 @@ def quote_bytes(data: bytes) -> str:
     return 'c"' + "".join([f"\\{byte:02X}" for byte in data]) + '"'
 
 
+_OTHERS = re.compile("[^A-Za-z0-9_]")
+
+
 def mangle(name: str) -> str:
     """`name` as part of a symbol: letters, digits and ``_`` stay, others become ``$`` and
     hexadecimal code points.
     """
-    return "".join(
-        c if c.isascii() and (c.isalnum() or c == "_") else f"${ord(c):x}$" for c in name
-    )
+    return _OTHERS.sub(lambda c: f"${ord(c[0]):x}$", name)
 
 
 _ARITHMETIC = ("fmul float", "fadd float", "fsub float", "fdiv float", "call float @llvm.fm")
@@ -88,4 +89,4 @@ def computes_long(function: Function) -> bool:
     operations = sum(body.count(f" = {each}") for each in _ARITHMETIC)
     if operations < 8 * max(1, body.count(" = load float")):
         return False
-    return all(int(length) >= _SHORT for length in _LENGTH.findall(body))
+    return min(map(int, _LENGTH.findall(body)), default=_SHORT) >= _SHORT

@@ -18,6 +18,7 @@ import msgpack
 
 from ... import __version__
 from ...base import Decision, InternalError, config, record, tell
+from ...base.config import checks_enabled
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
 from ...ir.transform import Pass, Sequential
 from ...runtime import KernelInfo, Plain, rows_replaced
@@ -357,6 +358,7 @@ def _portable(unit: Unit, scheduled: IRModule) -> bytes:
 
 
 def _scheduled(mod: IRModule, schedule: Pass | None) -> IRModule:
+    verify_well_formed(mod)
     if schedule is None:
         return mod
     scheduled: IRModule = Sequential((schedule,), name="schedule")(mod)
@@ -364,7 +366,8 @@ def _scheduled(mod: IRModule, schedule: Pass | None) -> IRModule:
 
 
 def _lowered(mod: IRModule, machine: Machine) -> IRModule:
-    verify_well_formed(mod)
+    if checks_enabled():
+        verify_well_formed(mod)  # what the schedule made of functions that were so
     told: dict[str, Any] = {WRITES_OUT: True}
     units = vector_units(machine)
     if units is not None:

@@ -63,7 +63,7 @@ def declare_support(text: ModuleText) -> Words:
     """
     words, functions = _defined()
     for f in functions:
-        kinds = tuple(p.type for p in f.params)
+        kinds = f.module.signatures[f.name][1]
         if f.linkage == "internal":
             text.signatures[f.name] = f.result, kinds
             text.add(f)

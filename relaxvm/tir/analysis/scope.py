@@ -4,10 +4,11 @@ are built on it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ...base import UNKNOWN, NamedTuple, Span
-from ...ir import BinaryExpr, IntImm, Let, Node, PrimExpr, Var, post_order
+from ...ir import BinaryExpr, IntImm, Let, Node, Var, post_order
 from ..stmt import (
     Allocate,
     AllocateConst,
@@ -63,17 +64,11 @@ class Place(NamedTuple):
         return UNKNOWN
 
 
-def operands(n: Any) -> list[Any]:
+def operands(n: Any) -> Sequence[Any]:
     """The expressions directly below an expression; a load's are its indices, a let's leave out its
     variable.
     """
-    if type(n) is BufferLoad:
-        return list(n.indices)
-    if type(n) is Let:
-        return [n.value, n.body]
-    if isinstance(n, BinaryExpr):
-        return [n.a, n.b]
-    return [c for c in n._children_ if isinstance(c, PrimExpr)]
+    return (n.value, n.body) if type(n) is Let else n._operands_
 
 
 def post_order_expr(root: Any) -> list[Any]:

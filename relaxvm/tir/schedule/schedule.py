@@ -329,10 +329,9 @@ class Schedule:
             raise ScheduleError(f"{kind.method}: {error}") from None
         if isinstance(bound.get("func_name"), GlobalVar):
             bound["func_name"] = bound["func_name"].name_hint
-        arguments = {
-            name: kind.kinds[name].given(self, value, f"{kind.method}: {name}")
-            for name, value in bound.items()
-        }
+        arguments = {}
+        for name, value in bound.items():
+            arguments[name] = kind.kinds[name].given(self, value, f"{kind.method}: {name}")
         return self._apply(kind, arguments)[0]
 
     def _run(self, kind: Primitive, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
@@ -368,10 +367,9 @@ class Schedule:
         return wrapped, outputs
 
     def _perform(self, kind: Primitive, arguments: dict[str, Any], state: State) -> tuple[Any, Any]:
-        named = {
-            name: kind.kinds[name].resolve(self, value, f"{kind.method}: {name}")
-            for name, value in arguments.items()
-        }
+        named = {}
+        for name, value in arguments.items():
+            named[name] = kind.kinds[name].resolve(self, value, f"{kind.method}: {name}")
         positional = named.pop(kind.rest or "", None) or ()
         decision = None
         if kind.random:

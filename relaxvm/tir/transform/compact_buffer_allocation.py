@@ -141,7 +141,7 @@ class _Accesses:
             del self.of[b]
 
     def _record(self, root: Any, scope: _Scope) -> None:
-        for n in walk(root, into=_used_by):
+        for n in () if type(root) is IntImm else walk(root, into=_used_by):
             if isinstance(n, BufferLoad):
                 self._add(n.buffer, n.indices, scope, False)
             elif isinstance(n, Var) and n in self._owned:

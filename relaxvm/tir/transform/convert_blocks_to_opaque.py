@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from ...ir import IRModule, PassContext
 from ...ir.transform import prim_func_pass
-from ..stmt import Block, BlockRealize, For, MatchBufferRegion, PrimFunc
-from .rewriter import ScopedRewriter, Steps, replace_tuple
+from ..stmt import Block, BlockRealize, MatchBufferRegion, PrimFunc
+from .rewriter import ScopedRewriter, Steps, StmtRewriter, replace_tuple
 
 
 @prim_func_pass(opt_level=0)
@@ -21,10 +21,7 @@ def ConvertBlocksToOpaque(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> Prim
 
 
 class _Substitute(ScopedRewriter):
-    def on_for(self, stmt: For) -> Steps:
-        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        body = yield stmt.body
-        return stmt.replace(min=first, extent=extent, body=body)
+    on_for = StmtRewriter.on_for
 
     def on_realize(self, stmt: BlockRealize) -> Steps:
         block = stmt.block

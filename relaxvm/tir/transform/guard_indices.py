@@ -71,8 +71,8 @@ class _Guard(ScopedRewriter):
 
     def on_for(self, stmt: Any) -> Steps:
         self._memo = {}
-        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        narrowed = stmt.replace(min=first, extent=extent)
+        narrowed = self.with_range(stmt)
+        extent = narrowed.extent
         if isinstance(extent, IntImm) and extent.value >= 1:
             self.enter(narrowed)
             body = yield stmt.body
@@ -82,7 +82,7 @@ class _Guard(ScopedRewriter):
                 self.enter(narrowed)
                 body = yield stmt.body
         self._memo = {}
-        return narrowed.replace(body=body)
+        return narrowed if body is narrowed.body else narrowed.replace(body=body)
 
     def on_if(self, stmt: IfThenElse) -> Steps:
         condition = self.expr(stmt.condition)

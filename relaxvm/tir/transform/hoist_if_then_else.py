@@ -78,7 +78,8 @@ def HoistIfThenElse(
         if ctx.get("tir.HoistIfThenElse.support_block_scope_hoisting"):
             chosen |= HoistedConditionals.UsingBlockVar
         fn = hoisted(fn, chosen, HoistedLetBindings.Never)
-    possible = any(type(s) is IfThenElse or _is_choice(s) for s in statements_in(fn.body))
+    inside = statements_in(fn.body)
+    possible = IfThenElse in map(type, inside) or any(map(_is_choice, inside))
     return _Hoist(fn).on_function(fn) if possible else fn
 
 
@@ -99,7 +100,7 @@ class _Hoist(ScopedRewriter):
     def on_for(self, stmt: For) -> Steps:
         self.enter(stmt)
         body = yield stmt.body
-        loop = stmt.replace(body=body)
+        loop = stmt if body is stmt.body else stmt.replace(body=body)
         if stmt.kind != ForKind.SERIAL or stmt.annotations:
             return loop
         times = self._parted or 0

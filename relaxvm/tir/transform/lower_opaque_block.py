@@ -39,13 +39,17 @@ def LowerOpaqueBlock(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
 
 class _Lower(ScopedRewriter):
     def on_for(self, stmt: For) -> Steps:
-        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        if constant(extent) == 1 and stmt.kind != ForKind.THREAD_BINDING and not stmt.annotations:
-            self.define({stmt.loop_var: first})
+        loop = self.with_range(stmt)
+        if (
+            constant(loop.extent) == 1
+            and stmt.kind != ForKind.THREAD_BINDING
+            and not stmt.annotations
+        ):
+            self.define({stmt.loop_var: loop.min})
             body = yield stmt.body
             return body
         body = yield stmt.body
-        return stmt.replace(min=first, extent=extent, body=body)
+        return loop if body is loop.body else loop.replace(body=body)
 
     def on_realize(self, stmt: BlockRealize) -> Steps:
         predicate = self.expr(stmt.predicate)

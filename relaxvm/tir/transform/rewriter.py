@@ -71,6 +71,8 @@ def constant(e: Any) -> int | None:
 
 def replace_tuple(old: tuple[T, ...], f: Callable[[T], T]) -> tuple[T, ...]:
     """`f` of every element; the same tuple if nothing changed."""
+    if not old:
+        return old
     new = tuple(map(f, old))
     for a, b in zip(old, new):
         if a is not b:
@@ -151,15 +153,24 @@ class StmtRewriter:
 
     def on_store(self, stmt: BufferStore) -> Stmt:
         value, indices = self.expr(stmt.value), replace_tuple(stmt.indices, self.expr)
-        return stmt.replace(buffer=self.buffer(stmt.buffer), value=value, indices=indices)
+        buffer = self.buffer(stmt.buffer)
+        if value is stmt.value and indices is stmt.indices and buffer is stmt.buffer:
+            return stmt
+        return stmt.replace(buffer=buffer, value=value, indices=indices)
 
     def on_evaluate(self, stmt: Evaluate) -> Stmt:
         return stmt.replace(value=self.expr(stmt.value))
 
+    def with_range(self, stmt: For) -> For:
+        """The loop with its range rewritten. (What is constant stays.)"""
+        if type(stmt.min) is type(stmt.extent) is IntImm:
+            return stmt
+        return stmt.replace(min=self.expr(stmt.min), extent=self.expr(stmt.extent))
+
     def on_for(self, stmt: For) -> Steps:
-        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
+        loop = self.with_range(stmt)
         body = yield stmt.body
-        return stmt.replace(min=first, extent=extent, body=body)
+        return loop if body is loop.body else loop.replace(body=body)
 
     def on_while(self, stmt: While) -> Steps:
         condition = self.expr(stmt.condition)
@@ -209,6 +220,8 @@ class StmtRewriter:
     def on_decl(self, stmt: DeclBuffer) -> Steps:
         buffer = self.buffer(stmt.buffer)
         body = yield stmt.body
+        if buffer is stmt.buffer and body is stmt.body:
+            return stmt
         return stmt.replace(buffer=buffer, body=body)
 
     def on_realize(self, stmt: BlockRealize) -> Steps:
@@ -240,7 +253,7 @@ class ScopedRewriter(StmtRewriter):
             bind_sizes(self.analyzer, fn)
 
     def expr(self, e: PrimExpr) -> PrimExpr:
-        return e if type(e) is IntImm else self.resolve(e)
+        return e if type(e) is IntImm or not self.env else self.resolve(e)
 
     def resolve(self, n: N) -> N:
         """An expression or a region with what is known in it."""
@@ -277,7 +290,7 @@ class ScopedRewriter(StmtRewriter):
         that was read from memory only the constant bounds: the body may write there.
         """
         first, extent, var = stmt.min, stmt.extent, stmt.loop_var
-        bound, most = self.analyzer.const_int_bound, ConstIntBound.of_dtype(var.dtype).max_value
+        bound, (_, most) = self.analyzer.const_int_bound, ConstIntBound.of_dtype(var.dtype)
         if type(first) is type(extent) is IntImm:
             top = first.value + extent.value - 1
             if first.value <= top <= most:
@@ -295,11 +308,10 @@ class ScopedRewriter(StmtRewriter):
             self.analyzer.bind(var, dom, allow_override=True)
 
     def on_for(self, stmt: For) -> Steps:
-        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        same = first is stmt.min and extent is stmt.extent
-        self.enter(stmt if same else stmt.replace(min=first, extent=extent))
+        loop = self.with_range(stmt)
+        self.enter(loop)
         body = yield stmt.body
-        return stmt.replace(min=first, extent=extent, body=body)
+        return loop if body is loop.body else loop.replace(body=body)
 
 
 def reads_memory(e: Any) -> bool:

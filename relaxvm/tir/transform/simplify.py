@@ -111,18 +111,17 @@ class _Simplify(KnowingRewriter):
         return decided if isinstance(decided, IntImm) else simplified
 
     def on_for(self, stmt: For) -> Steps:
-        first, extent = self.expr(stmt.min), self.expr(stmt.extent)
-        count = constant(extent)
+        loop = self.with_range(stmt)
+        count = constant(loop.extent)
         if count is not None and count <= 0:
             return seq()
         if count == 1 and stmt.kind != ForKind.THREAD_BINDING and not stmt.annotations:
-            body = yield substitute(stmt.body, {stmt.loop_var: first})
+            body = yield substitute(stmt.body, {stmt.loop_var: loop.min})
             return body
-        loop = stmt.replace(min=first, extent=extent)
         self.enter(loop)
         if not self.known.on:
             body = yield stmt.body
-            return loop.replace(body=body)
+            return loop if body is loop.body else loop.replace(body=body)
         with self.known.loop(loop):
             body = yield stmt.body
         return loop.replace(body=body)

@@ -140,7 +140,7 @@ class _Unroll(StmtRewriter):
             stmt = stmt.replace(annotations=stmt.annotations.without(WRITTEN_OUT))
         # What is asked for ahead is told from straight code.
         self._leaves = leaves and PREFETCH not in stmt.annotations
-        if any(key in stmt.annotations for key in _PRAGMAS):
+        if not _PRAGMAS.keys().isdisjoint(stmt.annotations):
             said = {o: int(stmt.annotations.get(k, options[o])) for k, o in _PRAGMAS.items()}
             self.options = {**options, **said}
         body = yield stmt.body

@@ -369,6 +369,9 @@ def _is_the_same_later(call: Call, loop_var: Var) -> bool:
     )
 
 
+_LANES = operator.attrgetter("dtype.lanes")
+
+
 class _Lanes(StmtRewriter):
     """Rewrites the body of one loop, statement by statement."""
 
@@ -389,31 +392,28 @@ class _Lanes(StmtRewriter):
         """The expression for all lanes at once; a scalar stays one if it is the same in each."""
         done = self._memo
 
-        def below(n: PrimExpr) -> list[PrimExpr]:
+        def below(n: PrimExpr) -> Sequence[PrimExpr]:
             if id(n) in done or isinstance(n, Let):
-                return []
-            return [c for c in n._children_ if isinstance(c, PrimExpr)]
+                return ()
+            return n._operands_
 
         order = scalar_post_order(e, done)
         for n in post_order(e, below) if Let in map(type, order) else order:
             if id(n) in done:
                 continue
-            if isinstance(n, Var):
+            if not n._operands_:
                 done[id(n)] = (n, self.env.get(id(n), n))
             else:
                 done[id(n)] = (n, self._let(n) if isinstance(n, Let) else self._rebuild(n))
         return done[id(e)][1]
 
     def _rebuild(self, n: Any) -> PrimExpr:
-        children: list[PrimExpr] = []
         new: list[PrimExpr] = []
-        for c in n._children_:
-            if isinstance(c, PrimExpr):
-                children.append(c)
-                new.append(self._memo[id(c)][1])
-        if all(map(operator.is_, children, new)):
+        for c in n._operands_:
+            new.append(self._memo[id(c)][1])
+        if all(map(operator.is_, n._operands_, new)):
             return n
-        if any(c.dtype.lanes > 1 for c in children):
+        if max(map(_LANES, n._operands_)) > 1:
             raise _NoVector("it has vectors already")
         handler = _REBUILD.get(type(n))
         if handler is None:

@@ -18,11 +18,11 @@ from .state import State, free_variables
 
 def loop_uses(realize: BlockRealize, var: Var) -> set[str]:
     """The kinds of the axes whose values depend on the loop variable."""
-    return {
-        axis.iter_type
-        for axis, value in zip(realize.block.iter_vars, realize.iter_values)
-        if value is var or (type(value) is not Var and var in free_variables(value))
-    }
+    kinds = set()
+    for axis, value in zip(realize.block.iter_vars, realize.iter_values):
+        if value is var or (type(value) is not Var and var in free_variables(value)):
+            kinds.add(axis.iter_type)
+    return kinds
 
 
 def spatial_loops(state: State, realize: BlockRealize, loops: Sequence[For]) -> set[Var]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -53,6 +54,9 @@ class Box(NamedTuple):
         )
 
 
+_RANGE = operator.attrgetter("loop_var", "min", "extent")
+
+
 def iters_of(loops: Iterable[For]) -> dict[Var, tuple[PrimExpr, PrimExpr]]:
     """The loops as iterators."""
     return {f.loop_var: (f.min, f.extent) for f in loops}
@@ -67,12 +71,8 @@ def mapper_of(state: State, loops: Sequence[For], predicate: PrimExpr = ALWAYS) 
             over.constrain(predicate)
         return over
 
-    known: IterMapper = state.remember(("mapper", *_ranges(loops)), predicate, mapper)
+    known: IterMapper = state.remember(("mapper", *map(_RANGE, loops)), predicate, mapper)
     return known
-
-
-def _ranges(loops: Sequence[For]) -> list[PrimExpr]:
-    return [e for f in loops for e in (f.loop_var, f.min, f.extent)]
 
 
 def may_be_empty(mapper: IterMapper, realize: BlockRealize, loops: Sequence[For]) -> For | None:
@@ -109,7 +109,7 @@ def region_while(
     certain = not constrained or isinstance(realize.predicate, IntImm)
     predicate = ALWAYS if certain else realize.predicate
     single = _single_values(state, realize)
-    about = (access, realize.iter_values, predicate, tuple(single.items()), *_ranges(loops))
+    about = (access, realize.iter_values, predicate, tuple(single.items()), *map(_RANGE, loops))
 
     def region() -> Box:
         mapper = mapper_of(state, loops, predicate)

@@ -47,8 +47,9 @@ def _loops_in(state: State, realize: BlockRealize, body: Stmt) -> list[For]:
 def check_no_bare_statements(state: State, root: Stmt) -> None:
     """Refuse where something is done outside of blocks: nothing is known about it."""
     blocks = (BlockRealize, Block)
-    inside = (s for c in statements_below(root) for s in statements_in(c, blocks))
-    statements = [root, *inside]
+    statements = [root]
+    for c in statements_below(root):
+        statements += statements_in(c, blocks)
     _check_steady_bounds(state, root, statements)
     for s in statements:
         if type(s) in blocks and s is not root:
@@ -75,8 +76,10 @@ def _check_steady_bounds(state: State, root: Stmt, statements: Iterable[Stmt]) -
         else:
             continue
         site: Stmt = s.block if type(s) is BlockRealize else s
-        read = [n for e in parts if type(e) not in (Var, IntImm) for n in loads_of(e)]
-        bounds += [(what, site, n) for n in read]
+        for e in parts:
+            if type(e) is not Var and type(e) is not IntImm:
+                for n in loads_of(e):
+                    bounds.append((what, site, n))
     if not bounds:
         return
     written = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import itertools
+import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -107,7 +108,7 @@ class Facts(NamedTuple):
 
     def read_data(self) -> set[Var]:
         """The memory read, without that of what it updates."""
-        return {a.buffer.data for a in self.reads}
+        return set(map(_DATA, self.reads))
 
     def used_data(self) -> set[Var]:
         """The memory whose values it reads, or may go on from."""
@@ -115,7 +116,7 @@ class Facts(NamedTuple):
 
     def write_data(self) -> set[Var]:
         """The memory written."""
-        return {a.buffer.data for a in self.writes}
+        return set(map(_DATA, self.writes))
 
 
 def facts_of(state: State, block: Block) -> Facts:
@@ -136,7 +137,8 @@ def facts_of(state: State, block: Block) -> Facts:
 
 
 _HAVE_BUFFER = (BufferLoad, BufferStore, BufferRegion)
-_SIMPLE = (SeqStmt, BufferStore, IfThenElse, LetStmt)
+_DATA = operator.attrgetter("buffer.data")
+_SIMPLE = frozenset({SeqStmt, BufferStore, IfThenElse, LetStmt})
 
 
 def _point(indices: Iterable[PrimExpr]) -> tuple[tuple[PrimExpr, Any], ...]:
@@ -517,7 +519,7 @@ def _in_loops(item: _Nest) -> list[_Nest]:
 
 
 def _is_simple(root: Stmt) -> bool:
-    return all(type(s) in _SIMPLE for s in statements_in(root))
+    return _SIMPLE.issuperset(map(type, statements_in(root)))
 
 
 def _has_guard(block: Block) -> bool:

@@ -96,7 +96,7 @@ def match_reducer(block: Block) -> Reducer | None:
 
 
 def _reads(e: Any, buffer: Buffer) -> bool:
-    return any(n.buffer.data is buffer.data for n in nodes_of(e, BufferLoad))
+    return buffer.data in {n.buffer.data for n in nodes_of(e, BufferLoad)}
 
 
 def _single(store: BufferStore) -> Reducer | None:

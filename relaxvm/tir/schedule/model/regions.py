@@ -178,7 +178,8 @@ def only_plain_accesses(
             in_block = facts is not None
         elif type(s) not in (For, SeqStmt, BlockRealize):
             _walk_for_pointers(s, buffer, what, in_block and trusted)
-        stack += [(c, in_block, trusted) for c in statements_below(s)]
+        for c in statements_below(s):
+            stack.append((c, in_block, trusted))
 
 
 def check_no_bare_stores(state: State, data: set[Var], block: Block, what: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from ....arith import Analyzer
 from ....base import ScheduleError, submodules
 from ....ir import Add, IntImm, Node, PrimExpr, Substitution, Var, const, descend, enter_leave, walk
-from ....ir.walk import transform
+from ....ir.walk import nodes_of, transform
 from ...copies import fresh_copy
 from ...stmt import (
     Block,
@@ -161,8 +161,9 @@ class State:
 
     def around(self, stmt: Stmt) -> list[Stmt]:
         """`stmt` and the statements around it, from the inside out. Raises as `path` does."""
-        self.check(stmt)
         around, entry = [stmt], self._above.get(id(stmt))
+        if entry is None:
+            self.check(stmt)
         while entry is not None:
             around.append(entry[1])
             entry = self._above.get(id(entry[1]))
@@ -234,9 +235,10 @@ class State:
 
     def loops_above(self, stmt: Stmt, stop: Stmt | None = None) -> list[For]:
         """The loops around `stmt` within its block (or within `stop`), from the outside in."""
-        self.check(stmt)
         out: list[For] = []
         entry = self._above.get(id(stmt))
+        if entry is None:
+            self.check(stmt)
         while entry is not None and type(s := entry[1]) is not Block and s is not stop:
             if type(s) is For:
                 out.append(s)
@@ -482,7 +484,7 @@ def _each_once(fn: PrimFunc) -> PrimFunc:
 @functools.lru_cache(1024)
 def free_variables(e: Any) -> frozenset[Var]:
     """The variables in an expression."""
-    return frozenset([n for n in walk(e) if isinstance(n, Var)])
+    return frozenset(nodes_of(e, Var))
 
 
 @functools.lru_cache(1024)

@@ -121,7 +121,7 @@ def without_casts(e: PrimExpr) -> PrimExpr:
 
 
 def variables_of(indices: Sequence[PrimExpr]) -> set[Any]:
-    return {v for i in indices for v in free_variables(i)}
+    return set().union(*map(free_variables, indices))
 
 
 def _is_unit(indices: tuple[PrimExpr, ...], vector: Var) -> bool:
