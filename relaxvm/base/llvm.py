@@ -610,18 +610,17 @@ class Function:
         place: Value,
         align: int = 0,
         order: str = "",
-        note: str = "",
         memory: str = "",
         is_fixed: bool = False,
     ) -> Value:
-        """What lies at an address. order: of an atomic load. note: ", " and metadata. memory: what
-        it is in, if no other overlaps that; such a load is written once between stores. is_fixed:
-        whether nothing is ever stored there
+        """What lies at an address. order: of an atomic load. memory: what it is in, if no other
+        overlaps that; such a load is written once between stores. is_fixed: whether nothing is
+        ever stored there
         """
         if place.__class__ is not Value or place.type != "ptr":
             self._refuse("load", "ptr", place)
         head, tail = ("load atomic ", f" {order}") if order else ("load ", "")
-        tail = f"{tail}, align {align or natural_align(of)}{note}"
+        tail = f"{tail}, align {align or natural_align(of)}"
         text = "".join((head, of, ", ptr ", place, tail))
         if is_fixed:
             return self.result_of(text, of, max(place.depth, self._surely()))

@@ -5,12 +5,13 @@ interpreter and by machine code.
 from __future__ import annotations
 
 import pickle
+import platform
 
 import numpy as np
 import pytest
 
 import relaxvm as tvm
-from relaxvm import nd, relax, tir
+from relaxvm import nd, relax, te, tir
 from relaxvm.base import CodegenError, TIRError, VMTypeError, bits_to_values, values_to_bits
 from relaxvm.base.dtype import SMALL_FLOATS, DataType
 from relaxvm.ir import FloatImm, Var, const, load_json, save_json, structural_equal
@@ -286,3 +287,24 @@ def test_the_target_c_refuses_less_than_a_byte(name):
     fn = tir.PrimFunc([a, b], tir.BufferStore(b, tir.Cast(name, a[0]), [0]))
     with pytest.raises(CodegenError, match=f"C has no values of dtype {name}"):
         tvm.build(fn, "c")
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="of x86-64")
+def test_float16_without_instructions_for_it_is_that_of_numpy():
+    x = samples(DataType("float8_e5m2"))
+    x = np.concatenate([x, x * np.float32(2.0**-9), np.float32([65519.9, 65520.0, -65536.0])])
+    codes = np.arange(65536, dtype="uint16")
+    A, B = te.placeholder(codes.shape, "uint16"), te.placeholder(x.shape, "float32")
+    wide = te.compute(
+        codes.shape, lambda i: tir.reinterpret("float16", A(i)).astype("float32"), "wide"
+    )
+    narrow = te.compute(
+        x.shape, lambda i: tir.reinterpret("uint16", B(i).astype("float16")), "narrow"
+    )
+    lib = tvm.build(te.create_prim_func([A, B, wide, narrow]), "llvm -mcpu=x86-64")
+    widened, narrowed = np.zeros(65536, "float32"), np.zeros(x.shape, "uint16")
+    lib["main"](codes, x, widened, narrowed)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(widened, codes.view("float16").astype("float32"))
+        np.testing.assert_array_equal(narrowed.view("float16"), x.astype("float16"))
+    np.testing.assert_array_equal(np.signbit(narrowed.view("float16")), np.signbit(x))

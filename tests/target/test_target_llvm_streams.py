@@ -10,10 +10,9 @@ import pytest
 import relaxvm as tvm
 from relaxvm import te, tir
 from relaxvm.base import CodegenError
-from relaxvm.ir import IRModule, Var, const
+from relaxvm.ir import IRModule, const
 from relaxvm.target import compile_prim_funcs
 from relaxvm.target.llvm import generate_llvm
-from relaxvm.target.llvm.streams import multiple_of
 from relaxvm.tir import NONTEMPORAL, PREFETCH, PREFETCH_PANEL
 
 X86 = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3"
@@ -99,15 +98,6 @@ def test_loops_without_vectors_stay_as_they_are():
     plain = generate_llvm(sch.mod, X86)
     sch.annotate(loop, NONTEMPORAL, True)
     assert generate_llvm(sch.mod, X86) == plain
-
-
-def test_what_divides_an_index():
-    i, j = Var("i", "int64"), Var("j", "int64")
-    assert multiple_of(i * 32 + j * 24 + 16) == 8
-    assert multiple_of((i * 4 + j * 2) * 6 - 8) == 4
-    assert multiple_of(const(0, "int64")) == 0
-    assert multiple_of(i * 8 + j) == 1
-    assert multiple_of(tir.floordiv(i * 32, const(3, "int64"))) == 1
 
 
 # -- asking ahead ----------------------------------------------------------------------------------

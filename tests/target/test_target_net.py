@@ -169,7 +169,7 @@ _NEEDS = {"": (), " -mcpu=haswell": ("+avx2", "+fma"), " -mcpu=x86-64-v4": ("+av
 
 
 def test_a_chain_of_maxima_uses_each_value_once():
-    text = units.generate_module(split_maximum("float32"), units.Settings(machine_of(None))).text
+    text = units.generate_module(split_maximum("float32"), units.Settings(machine_of(None))).text()
     assert "@llvm.maximum.f32" in text
     assert "fcmp" not in text
 
@@ -645,7 +645,7 @@ def statements(count):
 
 def test_llvm_gets_twice_the_lines_for_twice_the_statements():
     settings = units.Settings(machine_of(None))
-    lines = [units.generate_module(statements(n), settings).text.count("\n") for n in (100, 200)]
+    lines = [units.generate_module(statements(n), settings).text().count("\n") for n in (100, 200)]
     assert lines[1] < 2.05 * lines[0]
 
 
@@ -667,7 +667,7 @@ def test_unrolling_has_a_budget_for_the_whole_function():
         loops.append(For(k, const(0, "int64"), const(400, "int64"), "unroll", store))
     handle = Var("A", "handle")
     fn = PrimFunc([handle], seq(*loops), None, {handle: a}, {"global_symbol": "main"})
-    text = units.generate_module(IRModule({"main": fn}), units.Settings(machine_of(None))).text
+    text = units.generate_module(IRModule({"main": fn}), units.Settings(machine_of(None))).text()
     # 40 loops of 400 iterations are 16,000 stores.
     assert text.count("store i32") < 8000
     assert text.count("br i1") > 10

@@ -307,7 +307,7 @@ def compile_ahead(mod, prepare=SAME):
 def wait_for(ahead, count):
     """Until it made so many."""
     while len(ahead.units) < count:
-        assert ahead._thread.is_alive()
+        assert ahead.worker.is_alive()
         time.sleep(0.01)
 
 
@@ -390,7 +390,7 @@ def test_nothing_is_compiled_ahead_without_a_worker_and_of_functions_that_call(s
         ahead = compile_ahead({gv: fn for gv, fn in from_source(CALLS).items() if fn.params[1:]})
         wait_for(ahead, 1)
         assert [stem for stem, _ in ahead.units] == ["alone"]
-        assert ahead._jobs.empty()
+        assert ahead._pool._work_queue.empty()
 
 
 def test_kernels_that_a_build_compiles_ahead_are_those_it_wants(started, cache, monkeypatch):
@@ -406,10 +406,10 @@ def test_kernels_that_a_build_compiles_ahead_are_those_it_wants(started, cache, 
     stems = set()
 
     class Patient(at_hand.AtHand):
-        def stop(self):
+        def stop(self, wait=False):
             wait_for(self, 2)
             stems.update(stem for stem, _ in self.units)
-            super().stop()
+            super().stop(wait)
 
     monkeypatch.setattr(at_hand, "AtHand", Patient)
     monkeypatch.setattr(workers, "_UNITS_FOR_READY", 1)

@@ -17,7 +17,7 @@ from ...ir.transform import Pass
 from ...runtime import KernelInfo, KernelSection, NativeCode
 from ...tir import PrimFunc
 from ..llvm import Kernels, host_machine, machine_of
-from ..llvm.codegen import Generated, generate
+from ..llvm.codegen import Generator, generate
 from ..llvm.machine import compile_glue, has_symbol, producer
 from ..llvm.portable import pack_portable
 from ..llvm.units import Settings, exported_functions, finish_unit, prepare, split
@@ -117,28 +117,26 @@ def _compile(mod: IRModule, target: Target, schedule: Pass | None) -> Kernels:
 
 def _generated(
     mod: IRModule, lowered: IRModule, settings: Settings
-) -> tuple[ModuleText, Generated]:
+) -> tuple[ModuleText, Generator]:
     text = ModuleText()
     names = unique_names(lowered)
     text.functions_named |= {f"relaxvm_inner_{name}" for name in names.values()}
-    machine = settings.machine
     generated = generate(
         lowered,
         exported_functions(mod),
-        triple=machine.triple,
-        native_half=machine.native_half,
+        settings.machine,
         symbols=names,
         define=text.add,
     )
     return text, generated
 
 
-def _exported(generated: Generated, infos: tuple[KernelInfo, ...]) -> list[GlobalVar]:
+def _exported(generated: Generator, infos: tuple[KernelInfo, ...]) -> list[GlobalVar]:
     names = {info.name for info in infos}
-    return [gv for gv in generated.generator.functions if gv.name_hint in names]
+    return [gv for gv in generated.functions if gv.name_hint in names]
 
 
-def _objects(text: ModuleText, generated: Generated, settings: Settings) -> list[bytes]:
+def _objects(text: ModuleText, generated: Generator, settings: Settings) -> list[bytes]:
     """The kernels and their wrappers as object code; nothing where that cannot be made."""
     machine = settings.machine
     if not generated.infos or machine.triple != host_machine().triple:
@@ -157,5 +155,5 @@ def _objects(text: ModuleText, generated: Generated, settings: Settings) -> list
         return []
     return [
         compile_object(text.text(), compiler, machine),
-        compile_glue(generated.generator.wrappers.text(), machine),
+        compile_glue(generated.wrappers.text(), machine),
     ]

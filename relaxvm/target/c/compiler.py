@@ -73,20 +73,19 @@ def compile_object(text: str, compiler: list[str], machine: Machine) -> bytes:
         if "+avx512f" in machine.features.split(","):
             # As wide as schedules count on.
             flags.append("-mprefer-vector-width=512")
+
+    def compiled() -> bytes:
+        with tempfile.TemporaryDirectory() as folder:
+            result = os.path.join(folder, "kernels.o")
+            run = _run([*compiler, *flags, "-", "-o", result], text)
+            if run.returncode:
+                said = run.stderr.strip()[:4000] or f"it ended with status {run.returncode}"
+                raise CodegenError(f"{compiler[0]} could not compile the kernels: {said}")
+            with open(result, "rb") as file:
+                return file.read()
+
     key = repr((text, compiler, flags, version, here)).encode()
-    data = _objects.get(key)
-    if data is not None:
-        return data
-    with tempfile.TemporaryDirectory() as folder:
-        result = os.path.join(folder, "kernels.o")
-        run = _run([*compiler, *flags, "-", "-o", result], text)
-        if run.returncode:
-            said = run.stderr.strip()[:4000] or f"it ended with status {run.returncode}"
-            raise CodegenError(f"{compiler[0]} could not compile the kernels: {said}")
-        with open(result, "rb") as file:
-            data = file.read()
-    _objects.put(key, data)
-    return data
+    return _objects.kept(key, compiled)
 
 
 def _run(command: list[str], source: str) -> subprocess.CompletedProcess[str]:

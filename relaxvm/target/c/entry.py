@@ -11,7 +11,7 @@ from __future__ import annotations
 from ...base import NameSupply, run_steps
 from ...ir import IntImm, PrimExpr, Var, is_const
 from ...tir.transform import lower_intrinsics
-from ..llvm.codegen import Definition, Generated
+from ..llvm.codegen import Definition, Generator
 from ..llvm.signature import Parameter
 from .expr import ExprEmitter
 from .module import ModuleText
@@ -177,9 +177,9 @@ clean:
 """
 
 
-def write_library(text: ModuleText, generated: Generated) -> tuple[dict[str, str], dict[str, str]]:
+def write_library(text: ModuleText, generator: Generator) -> tuple[dict[str, str], dict[str, str]]:
     """(the files of a library of kernels, by name; what the entry of each kernel is called)."""
-    entries = _Entries(text, generated)
+    entries = _Entries(text, generator)
     header = [_HEADER, *(f"{each}\n" for each in entries.prototypes)]
     files = {
         "kernels.c": text.text(),
@@ -193,8 +193,7 @@ def write_library(text: ModuleText, generated: Generated) -> tuple[dict[str, str
 class _Entries:
     """The entries of all kernels, and the messages of all numbers."""
 
-    def __init__(self, text: ModuleText, generated: Generated) -> None:
-        generator = generated.generator
+    def __init__(self, text: ModuleText, generator: Generator) -> None:
         self.inner = text.prototypes
         self.messages = list(generator.failures)
         self.prototypes: list[str] = []
@@ -205,7 +204,7 @@ class _Entries:
         supply.reserve("relaxvm_message")
         for symbol in self.inner:
             supply.reserve(symbol)
-        exported = {info.name for info in generated.infos}
+        exported = {info.name for info in generator.infos}
         for gv, definition in generator.functions.items():
             if gv.name_hint in exported:
                 name = supply.fresh(f"relaxvm_{identifier(gv.name_hint, 'kernel')}")

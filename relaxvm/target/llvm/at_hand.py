@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
-import threading
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import msgpack
 
@@ -47,42 +46,31 @@ class AtHand:
         self.worker = worker
         self.units: dict[tuple[str, bytes], CompiledUnit] = {}
         self.at_work: str | None = None
-        self._jobs: queue.SimpleQueue[tuple[str, Callable[[], bytes]] | None] = queue.SimpleQueue()
-        self._ended = False
-        self._thread: threading.Thread | None = None
+        self._pool = ThreadPoolExecutor(1)
 
     def put(self, name: str, job: Callable[[], bytes]) -> None:
         """Have a kernel compiled, after those that were put before.
 
         job  gives the request, to which the answer is (stem, document, compiled unit)
         """
-        self._jobs.put((name, job))
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._feed, daemon=True)
-            # There may be too many threads, or no more as Python is ending.
-            with contextlib.suppress(RuntimeError):
-                self._thread.start()
+        # There may be too many threads, or no more as Python is ending.
+        with contextlib.suppress(RuntimeError):
+            self._pool.submit(self._make, name, job)
 
-    def _feed(self) -> None:
+    def _make(self, name: str, job: Callable[[], bytes]) -> None:
         # Whatever it was, what is missing is compiled later.
         with contextlib.suppress(Exception):
-            while not self._ended and (named := self._jobs.get()) is not None:
-                self.at_work, job = named
+            if self.worker.is_alive():
+                self.at_work = name
                 (answer,) = self.worker.ask(job())
                 if answer:
                     stem, document, code = msgpack.unpackb(answer)
                     self.units[stem, document] = CompiledUnit.from_bytes(code)
         self.at_work = None
 
-    def stop(self) -> None:
-        """Have nothing more compiled that was not begun."""
-        self._ended = True
-        self._jobs.put(None)
-
-    def join(self) -> None:
-        """Wait until nothing is compiled any more, after it was stopped or its worker killed."""
-        if self._thread is not None and self._thread.ident is not None:
-            self._thread.join()
+    def stop(self, wait: bool = False) -> None:
+        """Have nothing more compiled that was not begun; wait for what was."""
+        self._pool.shutdown(wait, cancel_futures=True)
 
 
 _ready: AtHand | None = None
@@ -118,9 +106,8 @@ def worker_at_hand(outline: Sequence[str]) -> Iterator[None]:
             if unneeded is not None:
                 _ready = None
         if unneeded is not None:
-            unneeded.stop()
             unneeded.worker.kill()
-            unneeded.join()
+            unneeded.stop(wait=True)
             unneeded.worker.end()
 
 

@@ -23,7 +23,7 @@ from ...runtime import (
 )
 from ...tir import PrimFunc
 from ..target import Target
-from .codegen import Generated, InnerKernel
+from .codegen import Generator, InnerKernel
 from .machine import (
     Machine,
     compile_glue,
@@ -41,6 +41,11 @@ from .vm_program import compile_functions
 from .workers import compile_units
 
 MAX_PORTABLE_BYTES = 1 << 28
+# What well-typed nodes lead to in places where no builder of ours would put them.
+_MISPLACED = (
+    *(TypeError, ValueError, AttributeError, LookupError, AssertionError),
+    *(RecursionError, ArithmeticError, MemoryError),
+)
 # Machines whose CPython has the layouts of `runtime.pyabi`.
 _64_BITS = ("x86_64", "amd64", "aarch64", "arm64", "riscv64", "ppc64le", "powerpc64le")
 _P = TypeVar("_P", bound=Program)
@@ -58,7 +63,7 @@ class Sources(Mapping[str, str]):
 
     def __init__(self, mod: IRModule, settings: Settings) -> None:
         self._mod, self._settings = mod, settings
-        self._generated: Generated | None = None
+        self._generated: Generator | None = None
         self._texts: dict[str, str] = {}
 
     def __getitem__(self, name: str) -> str:
@@ -66,11 +71,10 @@ class Sources(Mapping[str, str]):
             raise KeyError(name)
         if self._generated is None:
             self._generated = generate_module(self._mod, self._settings)
-            self._texts["ll"] = self._generated.text
+            self._texts["ll"] = self._generated.text((self._generated.wrappers,))
         if name not in self._texts:
-            inner, wrappers = self._generated.parts
-            machine = self._settings.machine
-            compiled = compile_text(inner, machine, ("llvm", "asm"), wrappers)
+            machine, wrappers = self._settings.machine, self._generated.wrappers.text()
+            compiled = compile_text(self._generated.text(), machine, ("llvm", "asm"), wrappers)
             self._texts |= {"llvm": compiled.llvm, "asm": compiled.asm}
         return self._texts[name]
 
@@ -167,7 +171,7 @@ def _compile_functions(program: Program, kernels: Kernels) -> tuple[CompiledCode
     if data is not None:
         plain, code = msgpack.unpackb(data, strict_map_key=False)
         return CompiledCode.from_plain(plain), code
-    text = ModuleText(machine.triple, machine.native_half, settings.confined)
+    text = ModuleText(machine, settings.confined)
     functions = compile_functions(text, program, kernels.inner)
     if functions is None:
         return None
@@ -222,7 +226,7 @@ def _compile_or_find(units: list[Unit], settings: Settings, key: str | None) -> 
 
 def generate_llvm(mod: IRModule, target: Any = None) -> str:
     """The LLVM assembly of the loop functions of `mod`, before LLVM's own passes."""
-    return generate_module(_loop_functions(mod), Settings(machine_of(target))).text
+    return Sources(_loop_functions(mod), Settings(machine_of(target)))["ll"]
 
 
 def rebuild_kernels(
@@ -243,18 +247,7 @@ def rebuild_kernels(
             kernels = _compile(mod, Settings(host_machine(), confined=True))
     except RelaxvmError:
         raise
-    except (
-        TypeError,
-        ValueError,
-        AttributeError,
-        KeyError,
-        IndexError,
-        AssertionError,
-        RecursionError,
-        ArithmeticError,
-        MemoryError,
-    ) as error:
-        # Well-typed nodes in places where no builder of ours would put them.
+    except _MISPLACED as error:
         raise LoadError(
             f"portable kernels: not a valid module ({type(error).__name__}: {error})"
         ) from error

@@ -22,6 +22,7 @@ from ...tir import Buffer, PrimFunc, decl_buffer
 from ...tir.analysis import access_nodes
 from .expr import ExprEmitter
 from .flops import kernel_flops
+from .machine import Machine
 from .module import ModuleText
 from .parallel import RET
 from .signature import Parameter, Signature, signature_of
@@ -67,67 +68,29 @@ class InnerKernel:
     threads: bool
 
 
-@record
-class Generated:
-    """An LLVM module, to which more may be added, and what its wrappers are."""
+class Generator(ModuleText):
+    """A module of loop functions that may call each other, beside a module of their wrappers, which
+    `infos` describe.
+    """
 
-    generator: Generator
-    infos: tuple[KernelInfo, ...]
+    def __init__(self, machine: Machine, confined: bool, has_symbol: Callable[[str], bool]) -> None:
+        super().__init__(machine, confined, has_symbol)
+        self.functions: dict[GlobalVar, Definition] = {}
+        self.infos: tuple[KernelInfo, ...] = ()
+        # Apart, since they are straight code of which LLVM's passes make nothing better, at half
+        # the cost of a small kernel.
+        self.wrappers = ModuleText(machine, confined, has_symbol)
 
     def inner(self, gv: GlobalVar) -> InnerKernel:
         """The inner kernel of a function."""
-        definition = self.generator.functions[gv]
-        failures = tuple(self.generator.transitive_failures(definition))
+        definition = self.functions[gv]
+        failures = tuple(self.transitive_failures(definition))
         return InnerKernel(definition.symbol, definition.signature, failures, definition.threads)
 
-    @property
-    def text(self) -> str:
-        """LLVM assembly."""
-        return self.generator.text((self.generator.wrappers,))
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        """The same as two modules to be linked: inner kernels, and wrappers."""
-        return self.generator.text(), self.generator.wrappers.text()
-
-
-class Generator(ModuleText):
-    """A module of loop functions that may call each other."""
-
-    def __init__(
-        self,
-        triple: str,
-        native_half: bool,
-        confined: bool,
-        has_symbol: Callable[[str], bool],
-        dot_units: Callable[[], frozenset[str]],
-    ) -> None:
-        super().__init__(triple, native_half, confined, has_symbol, dot_units)
-        self.functions: dict[GlobalVar, Definition] = {}
-        # Apart, since they are straight code of which LLVM's passes make nothing better, at half
-        # the cost of a small kernel.
-        self.wrappers = ModuleText(
-            triple, native_half, confined, has_symbol, constants="wrapper_constant"
-        )
-
     def callee(self, node: Call) -> Definition:
-        """The function of the module that a call names. Raises CodegenError if there is none, or
-        for arguments that it does not take.
-        """
-        callee = self.functions.get(node.op) if isinstance(node.op, GlobalVar) else None
-        if callee is None:
-            raise CodegenError(f"calls {node.op}, which is no loop function of this module")
-        params = callee.signature.params
-        if len(node.args) != len(params):
-            raise CodegenError(f"{node.op} takes {len(params)} arguments, got {len(node.args)}")
-        for param, arg in zip(params, node.args):
-            if param.buffer is None and arg.dtype is not param.dtype:
-                raise CodegenError(f"{node.op}: {param.name} is {param.dtype}, got {arg.dtype}")
-            if param.buffer is not None and not arg.dtype.is_handle:
-                raise CodegenError(
-                    f"{node.op}: {param.name} is a buffer, got {arg.dtype}; pass its data variable"
-                )
-        return callee
+        """The function of the module that a call names."""
+        assert isinstance(node.op, GlobalVar)
+        return self.functions[node.op]
 
     def symbols_for(
         self, callee: Definition, node: Call, memory: Mapping[Any, Memory]
@@ -205,15 +168,13 @@ def _is_large_enough(mine: Memory | None, theirs: Buffer) -> bool:
 def generate(
     mod: IRModule,
     exported: Iterable[GlobalVar],
+    machine: Machine,
     *,
-    triple: str,
-    native_half: bool,
     confined: bool = False,
     has_symbol: Callable[[str], bool] = lambda name: True,
-    dot_units: Callable[[], frozenset[str]] = frozenset,
     symbols: Mapping[GlobalVar, str] | None = None,
     define: Define | None = None,
-) -> Generated:
+) -> Generator:
     """LLVM assembly for the lowered functions of `mod`, with wrappers for `exported`.
 
     symbols  what the symbols of functions are made of, where it is not their names
@@ -221,7 +182,7 @@ def generate(
 
     Raises CodegenError naming the function and the statement that has no code.
     """
-    generator = Generator(triple, native_half, confined, has_symbol, dot_units)
+    generator = Generator(machine, confined, has_symbol)
     nodes = {gv: _nodes(gv, fn) for gv, fn in mod.items()}
     calls = {gv: [n for n in own if isinstance(n, Call)] for gv, own in nodes.items()}
     called = {gv: _called(own) for gv, own in calls.items()}
@@ -238,12 +199,11 @@ def generate(
             definition = Definition(gv, fn, signature, symbol, ret, called[gv])
             generator.functions[gv] = definition
             (define or _define)(generator, definition, gv in wanted)
-    infos = []
     for gv in mod:
         if gv in wanted:
             with _named(gv):
-                infos.append(_wrap(generator, generator.functions[gv]))
-    return Generated(generator, tuple(infos))
+                generator.infos += (_wrap(generator, generator.functions[gv]),)
+    return generator
 
 
 def _result_dtype(fn: PrimFunc, calls: list[Call]) -> DataType | None:
@@ -328,8 +288,7 @@ def _define(generator: Generator, function: Definition, exported: bool) -> None:
         if not param.buffer.strides:
             g.memory[param.buffer.data] = g.memory[param.var] = (param.buffer.shape, param.dtype)
     for i, symbol in enumerate(signature.symbols):
-        name = g.wide[symbol] = text.param(f"s{i}", "i64")
-        g.env[symbol] = g.text.cast("trunc", name, scalar_type(symbol.dtype))
+        g.bind_symbol(symbol, text.param(f"s{i}", "i64"))
     for zero in signature.zeros:
         g.env[zero] = constant(0, scalar_type(zero.dtype))
     if function.ret is not None:
@@ -369,7 +328,8 @@ def _wrap(generator: Generator, function: Definition) -> KernelInfo:
     failures: list[Failure] = emit_wrapper(
         ExprEmitter(wrappers, text), signature, function.symbol, inner, function.threads
     )
-    failures += [Failure("assert", message=generator.failures[number - 1]) for number in inner]
+    messages = list(generator.failures)
+    failures += [Failure("assert", message=messages[number - 1]) for number in inner]
     wrappers.add(text)
     return KernelInfo(
         function.gv.name_hint,

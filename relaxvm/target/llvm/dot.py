@@ -5,18 +5,14 @@ A vector longer than the instruction's registers is cut into pieces of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ...base import DataType
-from ...base.llvm import Value, vector_of
+from ...base import DataType, NamedTuple
+from ...base.llvm import Value, parts_of, vector_of
+from .dot_units import dot_units
 
 if TYPE_CHECKING:
     from .expr import ExprEmitter
-
-
-# (dtypes of a and b, unit): how one register is computed from (accumulator, a, b).
-_Step = Callable[["ExprEmitter", int, Value, Value, Value], Value]
 
 
 def emit_dot(
@@ -24,11 +20,13 @@ def emit_dot(
 ) -> Value:
     """The value of ``dot_accumulate(acc, a, b)``. 16-bit floats come as their bits (i16)."""
     of, of_a, of_b = dtypes
-    instruction = _instruction(g, of.lanes, of_a, of_b)
-    if instruction is None:
+    known = _instruction(g, of.lanes, of_a, of_b)
+    if known is None:
         return _plain(g, dtypes, acc, a, b)
-    lanes, step = instruction
+    lanes, instruction, swaps = known
     group = of_a.lanes // of.lanes
+    if swaps:
+        a, b = b, a
     pieces = []
     for start in range(0, of.lanes, lanes):
         parts = (
@@ -36,7 +34,7 @@ def emit_dot(
             _piece(g, a, of.lanes // lanes, range(start * group, (start + lanes) * group)),
             _piece(g, b, of.lanes // lanes, range(start * group, (start + lanes) * group)),
         )
-        pieces.append(step(g, lanes, *parts))
+        pieces.append(_step(g, instruction, *parts))
     while len(pieces) > 1:
         pairs = zip(pieces[::2], pieces[1::2])
         pieces = [g.text.shuffle(x, y, range(2 * lanes)) for x, y in pairs]
@@ -52,67 +50,67 @@ def _piece(g: ExprEmitter, value: Value, count: int, places: range) -> Value:
 # -- instructions ----------------------------------------------------------------------------------
 
 
-def _vpdpbusd(g: ExprEmitter, lanes: int, acc: Value, a: Value, b: Value) -> Value:
-    # Operands of int32 lanes: the form that every version of LLVM reads.
-    x, y = (g.text.cast("bitcast", v, acc.type) for v in (a, b))
-    return g.text.extern(acc.type, f"llvm.x86.avx512.vpdpbusd.{32 * lanes}", acc, x, y)
+class _Instruction(NamedTuple):
+    """One that adds sums of products to a register.
 
+    unit    what `dot_units` calls it          widths     in bits, that it may have
+    kinds   of a and b, or of b and a          intrinsic  what LLVM calls it
+    of      the elements that its operands have there; "": those of a and b
+    """
 
-def _of_pairs(name: str) -> _Step:
-    """An instruction whose operands are vectors of bfloat."""
-
-    def step(g: ExprEmitter, lanes: int, acc: Value, a: Value, b: Value) -> Value:
-        x, y = (g.text.cast("bitcast", v, vector_of("bfloat", 2 * lanes)) for v in (a, b))
-        return g.text.extern(acc.type, name.format(32 * lanes), acc, x, y)
-
-    return step
-
-
-_dpbf16ps = _of_pairs("llvm.x86.avx512bf16.dpbf16ps.{}")
-_bfdot = _of_pairs("llvm.aarch64.neon.bfdot.v4f32.v8bf16")
-_PMADDWD = {4: "sse2.pmadd.wd", 8: "avx2.pmadd.wd", 16: "avx512.pmaddw.d.512"}
-
-
-def _pmaddwd(g: ExprEmitter, lanes: int, acc: Value, a: Value, b: Value) -> Value:
-    # Where there is VNNI, LLVM makes one instruction (vpdpwssd) of this and the addition. The sum
-    # of two products wraps only for four times -32768, as int32 does.
-    return g.text.op("add", acc, g.text.extern(acc.type, f"llvm.x86.{_PMADDWD[lanes]}", a, b))
-
-
-def _arm(name: str) -> _Step:
-    full = f"llvm.aarch64.neon.{name}.v4i32.v16i8"
-    return lambda g, lanes, acc, a, b: g.text.extern(acc.type, full, acc, a, b)
+    unit: str
+    widths: tuple[int, ...]
+    kinds: tuple[str, str]
+    intrinsic: str
+    of: str = ""
 
 
 _X86, _ARM = (512, 256, 128), (128,)
-# (unit, widths in bits that it may have, kinds of a and b or of b and a, how it is written)
-_INSTRUCTIONS: tuple[tuple[str, tuple[int, ...], str, str, _Step], ...] = (
-    ("vpdpbusd.{}", _X86, "uint8", "int8", _vpdpbusd),
-    ("dpbf16ps.{}", _X86, "bfloat16", "bfloat16", _dpbf16ps),
-    ("pmaddwd.{}", _X86, "int16", "int16", _pmaddwd),
-    ("sdot", _ARM, "int8", "int8", _arm("sdot")),
-    ("udot", _ARM, "uint8", "uint8", _arm("udot")),
-    ("usdot", _ARM, "uint8", "int8", _arm("usdot")),
-    ("bfdot", _ARM, "bfloat16", "bfloat16", _bfdot),
+_BYTES, _SHORTS, _BF16 = ("uint8", "int8"), ("int16", "int16"), ("bfloat16", "bfloat16")
+_NEON = "llvm.aarch64.neon"
+_INSTRUCTIONS = (
+    # Operands of int32 lanes: the form that every version of LLVM reads.
+    _Instruction("vpdpbusd.{}", _X86, _BYTES, "llvm.x86.avx512.vpdpbusd.{}", "i32"),
+    _Instruction("dpbf16ps.{}", _X86, _BF16, "llvm.x86.avx512bf16.dpbf16ps.{}", "bfloat"),
+    _Instruction("pmaddwd.512", (512,), _SHORTS, "llvm.x86.avx512.pmaddw.d.512"),
+    _Instruction("pmaddwd.256", (256,), _SHORTS, "llvm.x86.avx2.pmadd.wd"),
+    _Instruction("pmaddwd.128", (128,), _SHORTS, "llvm.x86.sse2.pmadd.wd"),
+    _Instruction("sdot", _ARM, ("int8", "int8"), f"{_NEON}.sdot.v4i32.v16i8"),
+    _Instruction("udot", _ARM, ("uint8", "uint8"), f"{_NEON}.udot.v4i32.v16i8"),
+    _Instruction("usdot", _ARM, _BYTES, f"{_NEON}.usdot.v4i32.v16i8"),
+    _Instruction("bfdot", _ARM, _BF16, f"{_NEON}.bfdot.v4f32.v8bf16", "bfloat"),
 )
 
 
-def _instruction(g: ExprEmitter, lanes: int, a: DataType, b: DataType) -> tuple[int, _Step] | None:
-    """(sums that one instruction computes, how it is written), or None."""
-    units, kinds = g.module.dot_units(), (a.element, b.element)
+def _instruction(
+    g: ExprEmitter, lanes: int, a: DataType, b: DataType
+) -> tuple[int, _Instruction, bool] | None:
+    """(sums that it computes, an instruction, whether it wants b before a), or None."""
+    units, kinds = dot_units(g.module.machine), (a.element, b.element)
     if a.bits * a.lanes != 32 * lanes:
         return None
     for bits in _X86:
         whole, rest = divmod(lanes, bits // 32)
         if rest or whole & (whole - 1):
             continue
-        for unit, widths, first, second, step in _INSTRUCTIONS:
-            if bits in widths and unit.format(bits) in units:
-                if kinds == (first, second):
-                    return bits // 32, step
-                if kinds == (second, first):
-                    return bits // 32, lambda g, n, acc, x, y, step=step: step(g, n, acc, y, x)
+        for row in _INSTRUCTIONS:
+            if bits in row.widths and row.unit.format(bits) in units:
+                if row.kinds in (kinds, kinds[::-1]):
+                    return bits // 32, row, row.kinds != kinds
     return None
+
+
+def _step(g: ExprEmitter, row: _Instruction, acc: Value, *sides: Value) -> Value:
+    """A register, from (accumulator, a, b)."""
+    bits = 32 * parts_of(acc.type)[1]
+    if row.of:
+        of = vector_of(row.of, bits // (16 if row.of == "bfloat" else 32))
+        sides = tuple(g.text.cast("bitcast", side, of) for side in sides)
+    if row.kinds == _SHORTS:
+        # Where there is VNNI, LLVM makes one instruction (vpdpwssd) of this and the addition. The
+        # sum of two products wraps only for four times -32768, as int32 does.
+        return g.text.op("add", acc, g.text.extern(acc.type, row.intrinsic, *sides))
+    return g.text.extern(acc.type, row.intrinsic.format(bits), acc, *sides)
 
 
 # -- plain arithmetic ------------------------------------------------------------------------------
@@ -132,7 +130,7 @@ def _plain(
             else:
                 part = g.text.shuffle(value, None, range(k, dtype.lanes, group))
             one = dtype.with_lanes(lanes)
-            wide = g.from_bits16(one, part) if dtype.is_float else g.cast(one, of, part)
+            wide = g.from_bits(one, part) if dtype.is_float else g.cast(one, of, part)
             factors.append(wide)
         product = g.text.op("fmul contract" if of.is_float else "mul", *factors)
         acc = g.text.op("fadd contract" if of.is_float else "add", acc, product)

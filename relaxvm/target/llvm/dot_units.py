@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 import re
 
-from .machine import Machine, producer
-from .probe import ARM, X86, assembly_of_probes
+from .machine import Machine
+from .probe import ARM, X86
 
 # Instructions of `dot_units`, and the features of this computer that they need.
 _FEATURES = (
@@ -40,10 +40,6 @@ _ASSEMBLY = (
 )
 
 
-def _assembly(machine: Machine) -> str:
-    return assembly_of_probes(machine.triple, machine.cpu, machine.features, producer())
-
-
 @functools.lru_cache(maxsize=64)
 def dot_units(machine: Machine) -> frozenset[str]:
     """Instructions by name and, on x86, width of their registers in bits:
@@ -58,7 +54,7 @@ def dot_units(machine: Machine) -> frozenset[str]:
         has = frozenset(machine.features.split(","))
         fits = [units for units, wanted in _FEATURES if has.issuperset(wanted.split())]
     elif architecture in X86 or architecture in ARM:
-        asm = _assembly(machine)
+        asm = machine.probed()
         told = [row for row in _ASSEMBLY if architecture in row[1]]
         fits = [units for units, _, wanted in told if re.search(wanted, asm, re.M)]
     else:
@@ -75,13 +71,13 @@ def vector_units(machine: Machine) -> tuple[int, bool] | None:
         if machine.is_this_computer:
             wide = 512 if "+avx512f" in has else 256 if "+avx" in has else 128
             return wide, bool(has & {"+fma", "+fma4"})
-        asm = _assembly(machine)
+        asm = machine.probed()
         # LLVM prefers 256 bits on some CPUs that have 512: what counts is what there is.
         wide = 512 if "zmm" in asm else 256 if "ymm" in asm else 128 if "xmm" in asm else 64
         return wide, "vfmadd" in asm
     if architecture not in ARM and not architecture.startswith("riscv"):
         return None
-    asm = _assembly(machine)
+    asm = machine.probed()
     if architecture in ARM:
         return (128, "fmla" in asm) if ".4s" in asm else (64, False)
     return (128, "vfmacc" in asm or "vfmadd" in asm) if "vsetivli" in asm else (64, False)

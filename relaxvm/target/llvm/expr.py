@@ -132,6 +132,10 @@ class ExprEmitter(Values):
         """A variable has another value now."""
         self._sums = {}
 
+    def bind_symbol(self, var: Var, wide: Value) -> None:
+        """Let `var` be a value (i64) that its type holds."""
+        self.wide[var], self.env[var] = wide, self.cast(_INT64, var.dtype, wide)
+
     def _keep_sum(self, node: Any, value: Value) -> None:
         if self._sums_known is not self.text.known:
             self._sums, self._sums_known = {}, self.text.known
@@ -266,14 +270,6 @@ class ExprEmitter(Values):
             return self._choose(node.condition, node.true_value, node.false_value)
         if kind is Call and node.op is IF_THEN_ELSE:
             condition, yes, no = node.args
-            if (
-                yes.dtype is not node.dtype
-                or no.dtype is not node.dtype
-                or condition.dtype is not _BOOL
-            ):
-                raise CodegenError(
-                    f"if_then_else: {condition.dtype} ? {yes.dtype} : {no.dtype} as {node.dtype}"
-                )
             run = _run_or_constant(yes, no)
             if run is not None:
                 return self._choose_run(condition, run, no, node.dtype)
@@ -322,19 +318,16 @@ class ExprEmitter(Values):
             a = yield yes
             b = yield no
             return text.select(holds, a, b)
-        labels = text.label("then"), text.label("else"), text.label("end")
-        text.branch(holds, labels[0], labels[1])
-        ends = []
-        for label, side in zip(labels, (yes, no)):
-            text.start(label)
-            mark = self._open()
-            value = yield side
-            self._close(mark)
-            ends.append((value, text.block))
-            text.jump(labels[2])
-        text.start(labels[2])
-        (a, from_a), (b, from_b) = ends
-        return text.phi(value_type(yes.dtype), (a, from_a), (b, from_b))
+        ends: list[tuple[Value, str]] = []
+        with text.if_(holds) as otherwise:
+            for side in (yes, no):
+                if ends:
+                    otherwise()
+                mark = self._open()
+                value = yield side
+                self._close(mark)
+                ends.append((value, text.block))
+        return text.phi(value_type(yes.dtype), *ends)
 
     def _choose_run(self, condition: PrimExpr, load: BufferLoad, no: Any, to: DataType) -> Steps:
         """A run of memory, or a constant in all lanes: read from one address or another, without a
@@ -504,14 +497,14 @@ class ExprEmitter(Values):
             picked = self.text.shuffle(picked, read, places)
         return picked
 
-    def bits16(self, node: PrimExpr, part: Value) -> Value:
-        """A float16 or bfloat16 expression as its bits (i16), from what `_bits16_operand` chose to
-        evaluate of it.
+    def bits_of(self, node: PrimExpr, part: Value) -> Value:
+        """A narrow float expression as its bits, from what `_bits16_operand` chose to evaluate of
+        it.
         """
+        if self._bits16_operand(node) is node:
+            return self.to_bits(node.dtype, part)
         if type(node) is BufferLoad:
             part = self.load_stored(node, part)
-        elif self._bits16_operand(node) is node:
-            return self.to_bits16(node.dtype, part)
         return self.text.cast("bitcast", part, vector_of("i16", node.dtype.lanes))
 
     def store(self, stmt: BufferStore, access: Access, rest: Value, stored: Value) -> None:
@@ -636,8 +629,7 @@ def _call(g: ExprEmitter, node: Call, *parts: Value) -> Value:
         raise CodegenError(f"{name} reaches outside of the kernel; code from a file must not")
     if name == "address_of":
         load = node.args[0]
-        if not isinstance(load, BufferLoad):
-            raise CodegenError("address_of: wanted a buffer element")
+        assert isinstance(load, BufferLoad)
         return g.address(
             load.buffer.dtype, g.pointer(load.buffer.data), g.access(load.indices), parts[0]
         )
@@ -684,4 +676,3 @@ _REINTERPRET = Intrinsic.get("tir.reinterpret")
 # Calls whose 16-bit arguments are wanted as bits.
 _OF_BITS = frozenset({"tir.reinterpret", "tir.dot_accumulate"})
 IF_THEN_ELSE = Intrinsic.get("tir.if_then_else")
-_BOOL = DataType("bool")

@@ -6,7 +6,9 @@ a function does is noted on it before it gets its schedule.
 
 from __future__ import annotations
 
+import functools
 import json
+import operator
 
 from ...arith import Analyzer
 from ...base import CodegenError, TIRError, VerifyError
@@ -77,38 +79,21 @@ def _count(body: Stmt, signature: Signature) -> Dim | None:
 
 
 def _statement(root: Stmt, signature: Signature) -> PrimExpr | None:
-    done: dict[int, PrimExpr | None] = {}
+    done: dict[int, PrimExpr] = {}
     for s in post_order(root, statements_below):
         assert isinstance(s, Stmt)
-        children = statements_below(s)
-        if isinstance(s, For):
-            extent = _extent(s, signature)
-            inner = done[id(s.body)]
-            done[id(s)] = None if extent is None or inner is None else extent * inner
-        elif children:
-            done[id(s)] = _sum([done[id(c)] for c in children])
-        else:
-            done[id(s)] = _straight(s)
-    return done[id(root)]
-
-
-def _straight(s: Stmt) -> PrimExpr:
-    return IntImm("int64", min(int(estimate_tir_flops(s, guards=True)), _MOST))
-
-
-def _sum(parts: list[PrimExpr | None]) -> PrimExpr | None:
-    total: PrimExpr = IntImm("int64", 0)
-    symbolic = 0
-    for part in parts:
-        symbolic += not isinstance(part, IntImm)
-        if part is None or symbolic > _MAX_SYMBOLIC:
+        parts = [done[id(c)] for c in statements_below(s)]
+        if not parts:
+            flops = estimate_tir_flops(s, guards=True)
+            parts = [IntImm("int64", min(int(flops), _MOST))]
+        if sum(not isinstance(part, IntImm) for part in parts) > _MAX_SYMBOLIC:
             return None
-        total = total + part
-    return total
-
-
-def _extent(s: For, signature: Signature) -> PrimExpr | None:
-    """How often a loop runs, over the kernel's symbols."""
-    extent = s.extent.astype("int64")
-    strange = [v for v in walk(extent) if isinstance(v, Var) and v not in signature.names]
-    return None if strange else Max(extent, IntImm("int64", 0))
+        total = functools.reduce(operator.add, parts)
+        if isinstance(s, For):
+            # How often it runs, over the kernel's symbols.
+            extent = s.extent.astype("int64")
+            if any(isinstance(v, Var) and v not in signature.names for v in walk(extent)):
+                return None
+            total = Max(extent, IntImm("int64", 0)) * total
+        done[id(s)] = total
+    return done[id(root)]

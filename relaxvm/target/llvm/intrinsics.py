@@ -1,6 +1,7 @@
 """The intrinsics of the scalar language in LLVM: a table from name to emitter.
 
-An emitter gets the `ExprEmitter`, the call and its arguments' values. Functions of floats work in
+An emitter gets the `ExprEmitter`, the call and its arguments' values. That the dtypes fit was seen
+when the call was made, and by `verify_well_formed`. Functions of floats work in
 float32 for the 16-bit types and round once at the end. float32 functions are libm's: within 2
 units in the last place of the exact result.
 """
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...base import CodegenError, DataType
 from ...base.llvm import Value, constant, suffix_of, vector_of
-from ...ir import Call, Cast, IntImm, StringImm, bound_failure, why_no_dot
+from ...ir import Call, Cast, IntImm, StringImm, bound_failure
 from .dot import emit_dot
 from .text import scalar_type, storage_type, value_type
 
@@ -29,43 +30,50 @@ INTRINSIC_EMITTERS: dict[str, Emitter] = {
     "ignore_loop_partition": lambda g, call, args: args[0],
     "assume": lambda g, call, args: constant(True, "i1"),
     "undef": lambda g, call, args: constant(0, value_type(call.dtype)),
+    "copysign": lambda g, call, args: g.text.intrinsic("llvm.copysign", *args),
+    "fmod": lambda g, call, args: g.rounded(call.dtype, g.text.op("frem", *args)),
+    "bitwise_and": lambda g, call, args: g.text.op("and", *args),
+    "bitwise_or": lambda g, call, args: g.text.op("or", *args),
+    "bitwise_xor": lambda g, call, args: g.text.op("xor", *args),
+    "bitwise_not": lambda g, call, args: g.text.op(
+        "xor", args[0], True if call.dtype.is_bool else -1
+    ),
+    "shift_left": lambda g, call, args: g.shift(call.dtype, args[0], args[1], True),
+    "shift_right": lambda g, call, args: g.shift(call.dtype, args[0], args[1], False),
+    "truncdiv": lambda g, call, args: g.divide(call.dtype, args[0], args[1], False),
+    "truncmod": lambda g, call, args: g.divide(call.dtype, args[0], args[1], True),
+    "popcount": lambda g, call, args: (
+        args[0] if call.dtype.is_bool else g.text.intrinsic("llvm.ctpop", *args)
+    ),
 }
 
 # Intrinsics that reach outside of the function: refused in code from untrusted files.
 OUTSIDE = frozenset(
-    {
-        "call_extern",
-        "call_pure_extern",
-        "call_llvm_intrin",
-        "call_llvm_pure_intrin",
-        "address_of",
-        "tvm_access_ptr",
-    }
+    "call_extern call_pure_extern call_llvm_intrin call_llvm_pure_intrin address_of "
+    "tvm_access_ptr".split()
 )
 
 # LLVM intrinsics that user code may name: operand count.
+_OF_FLOATS = {
+    1: "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 log10 sin cos "
+    "canonicalize",
+    2: "pow minnum maxnum copysign",
+    3: "fma fmuladd",
+}
+_OF_INTEGERS = {
+    1: "ctpop bswap bitreverse",
+    2: "smin smax umin umax sadd.sat uadd.sat ssub.sat usub.sat",
+    3: "fshl fshr",
+}
 LLVM_INTRINSICS: dict[str, int] = {
-    **dict.fromkeys(
-        "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 "
-        "log10 sin cos ctpop bswap "
-        "bitreverse canonicalize".split(),
-        1,
-    ),
-    **dict.fromkeys(
-        (
-            "pow minnum maxnum copysign smin smax umin umax sadd.sat uadd.sat ssub.sat usub.sat"
-        ).split(),
-        2,
-    ),
-    **dict.fromkeys("fma fmuladd fshl fshr".split(), 3),
+    name: count
+    for table in (_OF_FLOATS, _OF_INTEGERS)
+    for count, names in table.items()
+    for name in names.split()
 }
 # Numbers for them, as LLVM has: the same in all versions, so that saved functions may hold them.
 LLVM_INTRINSIC_IDS = {zlib.crc32(name.encode()) >> 1: f"llvm.{name}" for name in LLVM_INTRINSICS}
-_FLOAT_ONLY = frozenset(
-    "sqrt fabs floor ceil rint trunc nearbyint round roundeven exp exp2 log log2 log10 "
-    "sin cos canonicalize "
-    "pow minnum maxnum copysign fma fmuladd".split()
-)
+_FLOAT_ONLY = frozenset(" ".join(_OF_FLOATS.values()).split())
 
 # What they are called there, where they are functions of floats that LLVM has too.
 _ROUNDING = {
@@ -81,34 +89,14 @@ _LIBM_UNARY = "log1p expm1 tanh erf erfc tan asin acos atan sinh cosh asinh acos
 _LIBM_BINARY = "atan2 hypot".split()
 
 
-_FLOATS, _INTEGERS = ("float", "bfloat"), ("int", "uint", "bool")
-
-
-def _emitter(*names: str, of: tuple[str, ...] = ()) -> Callable[[Emitter], Emitter]:
-    """Registers what emits these. of: the kinds of dtypes they are for, where the call and all its
-    arguments have one dtype.
-    """
+def _emitter(*names: str) -> Callable[[Emitter], Emitter]:
+    """Registers what emits these."""
 
     def mark(f: Emitter) -> Emitter:
-        def checked(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-            _is(call, of)
-            return f(g, call, args)
-
-        INTRINSIC_EMITTERS.update(dict.fromkeys(names, checked if of else f))
+        INTRINSIC_EMITTERS.update(dict.fromkeys(names, f))
         return f
 
     return mark
-
-
-def _is(call: Call, kinds: tuple[str, ...]) -> None:
-    """Raise CodegenError unless the call and all its arguments have one dtype, one of `kinds`."""
-    for arg in call.args:
-        if arg.dtype is not call.dtype:
-            raise CodegenError(
-                f"{_name(call)}: {call.dtype} from arguments of {[str(a.dtype) for a in call.args]}"
-            )
-    if call.dtype.kind not in kinds:
-        raise CodegenError(f"{_name(call)} of {call.dtype}")
 
 
 def _name(call: Call) -> str:
@@ -126,18 +114,12 @@ def _lanes(g: ExprEmitter, value: Value, lanes: int) -> list[Value]:
 @_emitter(*_OF_LLVM)
 def _of_llvm(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     name = _short(call)
-    if name in _ROUNDING and (call.dtype.is_int or call.dtype.is_bool):
+    if name in _ROUNDING and not call.dtype.is_float:
         return args[0]
-    _is(call, _FLOATS)
     return g.rounded(call.dtype, g.text.intrinsic(_OF_LLVM[name], *args))
 
 
-@_emitter("copysign", of=_FLOATS)
-def _copysign(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return g.text.intrinsic("llvm.copysign", *args)
-
-
-@_emitter(*_LIBM_UNARY, *_LIBM_BINARY, of=_FLOATS)
+@_emitter(*_LIBM_UNARY, *_LIBM_BINARY)
 def _libm(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     element = scalar_type(call.dtype)
     name = _short(call) + ("" if element == "double" else "f")
@@ -148,16 +130,9 @@ def _libm(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return g.rounded(call.dtype, g.text.joined(values))
 
 
-@_emitter("fmod", of=_FLOATS)
-def _fmod(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return g.rounded(call.dtype, g.text.op("frem", *args))
-
-
 @_emitter("ldexp")
 def _ldexp(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     value, exponent = call.args
-    if value.dtype is not call.dtype or exponent.dtype.lanes != call.dtype.lanes:
-        raise CodegenError(f"ldexp of {value.dtype} and {exponent.dtype}")
     lanes, element = call.dtype.lanes, scalar_type(call.dtype)
     if call.dtype.bits == 16:
         # In double, where no result is subnormal, then rounded once.
@@ -178,25 +153,25 @@ def _ldexp(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return g.rounded(call.dtype, scaled)
 
 
-@_emitter("nextafter", of=_FLOATS)
+@_emitter("nextafter")
 def _nextafter(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     dtype = call.dtype
     if dtype.bits != 16:
         return _libm(g, call, args)
     # The neighbours of a float are the neighbours of its bits.
     x, y = args
-    bits, target = g.to_bits16(dtype, x), g.to_bits16(dtype, y)
+    bits, target = g.to_bits(dtype, x), g.to_bits(dtype, y)
     grows = g.text.op("xor", g.text.op("fcmp olt", x, y), g.text.op("fcmp olt", x, 0.0))
     moved = g.text.op("add", bits, g.text.select(grows, g.const(1, "i16", dtype.lanes), -1))
     least = g.text.op("or", g.text.op("and", target, -32768), 1)
     moved = g.text.select(g.text.op("fcmp oeq", x, 0.0), least, moved)
     moved = g.text.select(g.text.op("fcmp oeq", x, y), target, moved)
-    result = g.from_bits16(dtype, moved)
+    result = g.from_bits(dtype, moved)
     either_nan = g.text.op("fcmp uno", x, y)
     return g.text.select(either_nan, g.text.op("fadd", x, y), result)
 
 
-@_emitter("fabs", of=_FLOATS + _INTEGERS)
+@_emitter("fabs")
 def _fabs(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     if call.dtype.is_float:
         return g.text.intrinsic("llvm.fabs", args[0])
@@ -206,31 +181,9 @@ def _fabs(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     return g.text.select(g.text.op("icmp slt", args[0], 0), negated, args[0])
 
 
-@_emitter("bitwise_and", "bitwise_or", "bitwise_xor", of=_INTEGERS)
-def _bitwise(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return g.text.op(_short(call).removeprefix("bitwise_"), *args)
-
-
-@_emitter("bitwise_not", of=_INTEGERS)
-def _bitwise_not(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return g.text.op("xor", args[0], True if call.dtype.is_bool else -1)
-
-
-@_emitter("shift_left", "shift_right", of=_INTEGERS)
-def _shift(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return g.shift(call.dtype, args[0], args[1], _short(call) == "shift_left")
-
-
-@_emitter("popcount", of=_INTEGERS)
-def _popcount(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return args[0] if call.dtype.is_bool else g.text.intrinsic("llvm.ctpop", args[0])
-
-
 @_emitter("clz")
 def _clz(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     source = call.args[0].dtype
-    if not (source.is_int or source.is_bool) or call.dtype.element != "int32":
-        raise CodegenError(f"clz: {call.dtype} from {source}")
     if source.is_bool:
         count = g.text.not_(args[0])
     else:
@@ -239,11 +192,6 @@ def _clz(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     # No count has a sign.
     unsigned = source if source.is_bool else DataType(f"uint{source.bits}").with_lanes(source.lanes)
     return g.cast(unsigned, call.dtype, count)
-
-
-@_emitter("truncdiv", "truncmod", of=_INTEGERS)
-def _truncating(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    return g.divide(call.dtype, args[0], args[1], _short(call) == "truncmod")
 
 
 @_emitter("isnan", "isinf", "isfinite")
@@ -261,34 +209,22 @@ def _classify(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
 @_emitter("reinterpret")
 def _reinterpret(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     source, to = call.args[0].dtype, call.dtype
-    if source.bits * source.lanes != to.bits * to.lanes or "handle" in (source.kind, to.kind):
-        raise CodegenError(f"reinterpret from {source} to {to}: the sizes differ")
-    of, value = value_type(source), args[0]
-    if source.is_float and source.bits == 16:
-        of, value = vector_of("i16", source.lanes), g.bits16(call.args[0], value)
-    if source.is_small_float:
-        of, value = vector_of(f"i{source.bits}", source.lanes), g.to_bits8(source, value)
-        if source.bits < 8:
-            value = g.text.cast("trunc", value, of)
-    if to.is_small_float:
-        bits = vector_of(f"i{to.bits}", to.lanes)
-        value = g.text.cast("bitcast", value, bits)
-        if to.bits < 8:
-            value = g.text.cast("zext", value, vector_of("i8", to.lanes))
-        return g.from_bits8(to, value)
-    if to.is_float and to.bits == 16:
-        return g.from_bits16(to, g.text.cast("bitcast", value, vector_of("i16", to.lanes)))
+    value = args[0]
+    if source.is_float and source.bits <= 16:
+        bits = g.bits_of(call.args[0], value)
+        value = g.text.cast("trunc", bits, vector_of(f"i{source.bits}", source.lanes))
+    if to.is_float and to.bits <= 16:
+        bits = g.text.cast("bitcast", value, vector_of(f"i{to.bits}", to.lanes))
+        wide = vector_of(f"i{max(8, to.bits)}", to.lanes)
+        return g.from_bits(to, g.text.cast("zext", bits, wide))
     return g.text.cast("bitcast", value, value_type(to))
 
 
 @_emitter("dot_accumulate")
 def _dot_accumulate(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
     (acc, a, b), (x, y) = call.args, args[1:]
-    wrong = why_no_dot(call.dtype, acc.dtype, a.dtype, b.dtype)
-    if wrong:
-        raise CodegenError(f"dot_accumulate: {wrong}")
     if a.dtype.is_float:
-        x, y = g.bits16(a, x), g.bits16(b, y)
+        x, y = g.bits_of(a, x), g.bits_of(b, y)
     return emit_dot(g, (acc.dtype, a.dtype, b.dtype), args[0], x, y)
 
 
@@ -310,9 +246,7 @@ def _bound_check(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
 
 @_emitter("vectorlow", "vectorhigh")
 def _half_of(g: ExprEmitter, call: Call, args: list[Value]) -> Value:
-    source, lanes = call.args[0].dtype, call.dtype.lanes
-    if source.lanes != 2 * lanes or source.element is not call.dtype.element:
-        raise CodegenError(f"{_name(call)} of {source} as {call.dtype}")
+    lanes = call.dtype.lanes
     start = lanes if _short(call) == "vectorhigh" else 0
     if lanes == 1:
         return g.text.lane(args[0], start)

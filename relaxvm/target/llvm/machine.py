@@ -132,7 +132,11 @@ class Machine:
                 f"no code generator for the triple {self.triple!r} in {producer()}: {error}"
             ) from None
         # LLVM would end the process for what it does not like.
-        assembly_of_probes(self.triple, self.cpu, self.features, producer())
+        self.probed()
+
+    def probed(self) -> str:
+        """The assembly that tells what it has. Raises CodegenError where LLVM does not know it."""
+        return assembly_of_probes(self.triple, self.cpu, self.features, producer())
 
 
 def canonical_features(features: Iterable[str]) -> str:
@@ -189,7 +193,7 @@ class Compiled:
 def compile_text(
     text: str,
     machine: Machine,
-    emit: Iterable[str] = ("object",),
+    emit: tuple[str, ...] = ("object",),
     straight: str = "",
     name: str = "a module",
 ) -> Compiled:
@@ -199,10 +203,6 @@ def compile_text(
     straight  a second module, linked with the first, that needs none of LLVM's passes
     name      what it is called in a warning
     """
-    wanted = tuple(dict.fromkeys(emit))
-    unknown = set(wanted) - {"object", "llvm", "asm"}
-    if unknown:
-        raise CodegenError(f"cannot emit {', '.join(sorted(unknown))}; wanted object, llvm or asm")
     recipes = _recipes(machine.opt_level, text.count("\n"))
     if _stores_vectors(text):
         recipes = list(dict.fromkeys(recipe._replace(slp=False) for recipe in recipes))
@@ -211,7 +211,7 @@ def compile_text(
             lsr = _gains_by_strength_reduction(text)
             promotes = SUMS_IN_MEMORY in text
             recipes = [_VECTORS._replace(lsr=lsr, promotes=promotes), *recipes]
-    return _compiled(text, machine, recipes, wanted, straight, name)
+    return _compiled(text, machine, recipes, emit, straight, name)
 
 
 def _recipes(level: int, lines: int) -> list[Recipe]:
@@ -294,13 +294,8 @@ def _compiled(
 ) -> Compiled:
     machine.check()
     request = {
-        "triple": machine.triple,
-        "cpu": machine.cpu,
-        "features": machine.features,
-        "text": text,
-        "straight": straight,
-        "emit": emit,
-        "verify": config.checks_enabled(),
+        **{"triple": machine.triple, "cpu": machine.cpu, "features": machine.features},
+        **{"text": text, "straight": straight, "emit": emit, "verify": config.checks_enabled()},
     }
     seconds = PassContext.current().get("target.llvm_seconds")
     seconds *= max(1.0, text.count("\n") / _USUAL_LINES)

@@ -8,7 +8,8 @@ from typing import Any
 
 from ...base import CodegenError
 from ...base.llvm import Function, Module, Value
-from .text import computes_long, quote_bytes
+from .machine import Machine
+from .text import computes_long
 
 # LLVM makes vectors of 256 bits on most CPUs that have 512: better for loops that wait for memory,
 # and for short ones. Long ones that compute, such as gelu of an array, take 1.3 times as long.
@@ -27,28 +28,21 @@ class ModuleText(Module):
     confined     whether nothing may reach outside of the arguments (code from files)
     has_symbol   whether the process that will run the code has a C function of that name
     native_half  whether the machine converts float16 itself (else it is done with integers)
-    dot_units    the dot-product instructions of the machine (`dot_units.py`), found when asked
-    constants    what the names of constants begin with
-    failures     messages of run-time assertions; the inner kernels return position + 1
+    failures     messages of run-time assertions, and the numbers that inner kernels return
     """
 
     def __init__(
         self,
-        triple: str,
-        native_half: bool,
+        machine: Machine,
         confined: bool = False,
         has_symbol: Callable[[str], bool] = lambda name: True,
-        dot_units: Callable[[], frozenset[str]] = frozenset,
-        constants: str = "constant",
     ) -> None:
-        super().__init__(triple)
-        self._constants_stem = constants
-        self.native_half = native_half
+        super().__init__(machine.triple)
+        self.machine = machine
+        self.native_half = machine.native_half
         self.confined = confined
         self.has_symbol = has_symbol
-        self.dot_units = dot_units
-        self.failures: list[str] = []
-        self._failure_numbers: dict[str, int] = {}
+        self.failures: dict[str, int] = {}
         self._constants: dict[str, Value] = {}
         self._constant_bytes = 0
 
@@ -65,18 +59,14 @@ class ModuleText(Module):
                 raise CodegenError(
                     f"more than {MAX_CONSTANT_BYTES} bytes of constants; pass them as arguments"
                 )
-            name, kind = f"{self._constants_stem}{len(self._constants)}", f"[{len(data)} x i8]"
-            initial = quote_bytes(data)
+            name, kind = f"constant{len(self._constants)}", f"[{len(data)} x i8]"
+            initial = 'c"' + "".join([f"\\{byte:02X}" for byte in data]) + '"'
             self._constants[digest] = self.variable(name, kind, initial, 64, _READ_ONLY)
         return self._constants[digest]
 
     def failure(self, message: str) -> int:
         """The number of the assertion `message`."""
-        number = self._failure_numbers.get(message)
-        if number is None:
-            self.failures.append(message)
-            number = self._failure_numbers[message] = len(self.failures)
-        return number
+        return self.failures.setdefault(message, len(self.failures) + 1)
 
     def loop_hints(self, hints: Sequence[str]) -> str:
         """What the branch of a loop carries that is to be left as it is, as `hints` say."""

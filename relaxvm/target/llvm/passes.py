@@ -61,7 +61,7 @@ def work(binding: Any, request: dict[str, Any], alone: bool) -> tuple[bytes, byt
 
     triple, cpu, features  the machine           text, straight  assembly; the second is linked
     recipe  a `Recipe` as a tuple                                with the first after the passes
-    verify  whether the text is to be checked    emit            of "object", "llvm", "asm"
+    verify  whether to check the text: False     emit            of "object", "llvm", "asm"
     alone   whether nobody else in this process uses LLVM, whose options count for all
 
     Raises RuntimeError for what LLVM refuses. For what it cannot stand, LLVM ends the process.
@@ -78,12 +78,12 @@ def work(binding: Any, request: dict[str, Any], alone: bool) -> tuple[bytes, byt
 
     def parsed(text: str) -> Any:
         module = binding.parse_assembly(text, context=context)
-        if request["verify"]:
+        if request.get("verify"):
             module.verify()
         return module
 
     module = parsed(request["text"])
-    further = parsed(request["straight"]) if request["straight"] else None
+    further = parsed(request["straight"]) if request.get("straight") else None
     _optimise(binding, module, target, recipe)
     if further is not None:
         module.link_in(further)

@@ -82,29 +82,18 @@ def assembly_of_probes(triple: str, cpu: str, features: str, producer: str) -> s
     """
     text = _text(triple)
     key = repr((producer, triple, cpu, features, text)).encode()
-    known = _answers.get(key)
-    if known is not None:
-        return known.decode()
-    assembly = _asked(triple, cpu, features, text)
-    _answers.put(key, assembly.encode())
-    return assembly
+    return _answers.kept(key, lambda: _asked(triple, cpu, features, text)).decode()
 
 
-def _asked(triple: str, cpu: str, features: str, text: str) -> str:
+def _asked(triple: str, cpu: str, features: str, text: str) -> bytes:
     where = f"target {triple}" + (f" -mcpu={cpu}" if cpu else "")
     if "help" in (cpu, *(f.lstrip("+-") for f in features.split(","))):
         # To LLVM that is no name, but a wish for a list.
         raise CodegenError(f"{where}: 'help' names no CPU and no feature")
     request = {
-        "triple": triple,
-        "cpu": cpu,
-        "features": features,
-        "text": text,
-        "straight": "",
+        **{"triple": triple, "cpu": cpu, "features": features, "text": text},
+        **{"recipe": tuple(Recipe(0, False, False, 1)), "seconds": _SECONDS},
         "emit": ("object", "asm"),
-        "verify": False,
-        "recipe": tuple(Recipe(0, False, False, 1)),
-        "seconds": _SECONDS,
     }
     reason = None
     try:
@@ -131,4 +120,4 @@ def _asked(triple: str, cpu: str, features: str, text: str) -> str:
             f"{reason.removeprefix('LLVM ERROR: ')[:300]}"
             + (f"\n  with the features {features[:500]}" if features else "")
         )
-    return str(assembly.decode())
+    return bytes(assembly)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...base import CodegenError, DataType, NameSupply, record
-from ...ir import Call, Cast, FloatImm, IntImm, PrimExpr, SizeVar, Var, is_const
+from ...ir import Call, Cast, FloatImm, IntImm, PrimExpr, Var, is_const, post_order
 from ...runtime import KernelParam
 from ...runtime.dims import MAX_LENGTH, Dim
 from ...tir import Buffer, PrimFunc, dim_operator
@@ -74,9 +74,6 @@ def signature_of(fn: PrimFunc, nodes: list[Any] | None = None) -> Signature:
     params: list[Parameter] = []
     names: dict[Var, str] = {}
     supply = NameSupply(joint="_")
-    data_seen: set[Var] = set()
-    if len(set(fn.params)) != len(fn.params):
-        raise CodegenError("a variable is a parameter twice")
     for var in fn.params:
         buffer = fn.buffer_map.get(var)
         name = supply.fresh(_plain((buffer.name if buffer is not None else var.name) or "arg"))
@@ -89,13 +86,8 @@ def signature_of(fn: PrimFunc, nodes: list[Any] | None = None) -> Signature:
             names[var] = name
             params.append(Parameter(name, var, None, "r"))
             continue
-        if buffer.dtype.lanes != 1 or buffer.dtype.kind in ("handle", "void"):
+        if buffer.dtype.lanes != 1:
             raise CodegenError(f"parameter {name}: a tensor of {buffer.dtype} cannot be passed")
-        if buffer.data in data_seen:
-            raise CodegenError(
-                f"parameter {name}: its data variable belongs to another parameter too"
-            )
-        data_seen.add(buffer.data)
         access = used.get(buffer, "r")
         if access == "r" and buffer.data in gathered:
             access = "g"
@@ -134,29 +126,26 @@ def dim_of(root: PrimExpr, names: dict[Var, str]) -> Dim:
     """
     if isinstance(root, IntImm):
         return root.value
-    out: list[int | float | str] = []
-    stack: list[Any] = [root]
-    while stack:
-        e = stack.pop()
-        if isinstance(e, str):
-            out.append(e)
-        elif isinstance(e, (IntImm, FloatImm)):
-            out.append(e.value)
-        elif isinstance(e, (Var, SizeVar)):
+    programs: dict[int, tuple[int | float | str, ...]] = {}
+    for e in post_order(root, _operands):
+        own: int | float | str | None
+        if isinstance(e, Var):
             if e not in names:
                 raise CodegenError(
                     f"symbol {e.name} stands only inside expressions; some dimension "
                     f"must be {e.name} itself"
                 )
-            out.append(f"${names[e]}")
-        elif isinstance(e, Cast):
-            stack.append(e.value)
+            own = f"${names[e]}"
         else:
-            operator = dim_operator(e)
-            if operator is None:
-                raise CodegenError(f"a dimension cannot be computed by {type(e).__name__}: {e!r}")
-            stack.append(operator)
-            stack.extend(reversed(e.args if isinstance(e, Call) else e._children_))
-        if len(out) + len(stack) > MAX_LENGTH:
+            own = e.value if isinstance(e, (IntImm, FloatImm)) else dim_operator(e)
+        if own is None and not isinstance(e, Cast):
+            raise CodegenError(f"a dimension cannot be computed by {type(e).__name__}: {e!r}")
+        program = [item for operand in _operands(e) for item in programs[id(operand)]]
+        programs[id(e)] = (*program, own) if own is not None else (*program,)
+        if len(program) >= MAX_LENGTH:
             raise CodegenError("a dimension is too long an expression")
-    return tuple(out)
+    return programs[id(root)]
+
+
+def _operands(e: Any) -> tuple[Any, ...]:
+    return e.args if isinstance(e, Call) else tuple(e._children_)

@@ -7,20 +7,14 @@ A generator yields the statements inside it where their code belongs. Failing as
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 
 from ...arith import Analyzer, stride, value_of
-from ...base import (
-    UNKNOWN,
-    CodegenError,
-    DataType,
-    float32_to_bfloat16,
-    to_numpy_dtype,
-    values_to_bits,
-)
+from ...base import UNKNOWN, CodegenError, DataType, to_numpy_dtype, values_to_bits
 from ...base.llvm import Function, Operand, Value, constant, int_constant, value
 from ...ir import (
     Add,
@@ -96,9 +90,7 @@ def constant_bytes(dtype: DataType, data: tuple[Any, ...]) -> bytes:
     """The memory image of constants. Raises CodegenError for what does not fit the dtype."""
     kind = to_numpy_dtype(dtype)
     try:
-        if dtype.kind == "bfloat":
-            return float32_to_bfloat16(np.asarray(data, dtype=np.float32)).tobytes()
-        if dtype.is_byte:
+        if dtype.is_bits:
             return values_to_bits(np.asarray(data, dtype=np.float64), dtype.element).tobytes()
         return np.asarray(data, dtype=kind).tobytes()
     except (OverflowError, TypeError, ValueError) as error:
@@ -314,7 +306,7 @@ class KernelEmitter(ExprEmitter):
             if taken is not None:
                 yield taken
             return
-        with self.text.if_(self._condition(stmt.condition)) as otherwise:
+        with self.text.if_(self.evaluate(stmt.condition)) as otherwise:
             yield stmt.then_case
             if stmt.else_case is not None:
                 otherwise()
@@ -336,14 +328,7 @@ class KernelEmitter(ExprEmitter):
             value = simple.value if isinstance(simple, IntImm) else None
         return None if value is None else bool(value)
 
-    def _condition(self, condition: PrimExpr) -> Value:
-        if condition.dtype.lanes != 1:
-            raise CodegenError(f"a condition of {condition.dtype}; wanted a scalar")
-        return self.evaluate(condition)
-
     def loop(self, stmt: For) -> Steps:
-        if stmt.loop_var.dtype.lanes != 1:
-            raise CodegenError(f"a loop variable of {stmt.loop_var.dtype}")
         is_written_out = stmt.kind == ForKind.UNROLLED and WRITTEN_OUT in stmt.annotations
         return self._copies(stmt) if is_written_out else self._repeated(stmt)
 
@@ -431,7 +416,7 @@ class KernelEmitter(ExprEmitter):
             self.wide[var] = former_wide
 
     def repeat(self, stmt: While) -> Steps:
-        with self.text.while_(lambda: self._condition(stmt.condition)):
+        with self.text.while_(lambda: self.evaluate(stmt.condition)):
             yield stmt.body
 
     def bind(self, stmt: LetStmt) -> Steps:
@@ -444,7 +429,7 @@ class KernelEmitter(ExprEmitter):
 
     def check(self, stmt: AssertStmt) -> Steps:
         message = stmt.message.value if isinstance(stmt.message, StringImm) else "assertion"
-        self.leave_unless(self._condition(stmt.condition), message[:4096])
+        self.leave_unless(self.evaluate(stmt.condition), message[:4096])
         yield stmt.body
 
     def under_attribute(self, stmt: AttrStmt) -> Steps:
@@ -489,9 +474,7 @@ class KernelEmitter(ExprEmitter):
             size = self.text.field(pair, 0)
             fits.append(self.text.field(pair, 1))
         fits.append(self.text.op("icmp ugt", size, 1 << 62))
-        overflows = fits[0]
-        for each in fits[1:]:
-            overflows = self.text.op("or", overflows, each)
+        overflows = functools.reduce(functools.partial(self.text.op, "or"), fits)
         self.leave_unless(self.text.not_(overflows), _OUT_OF_MEMORY)
         return size
 
@@ -515,13 +498,6 @@ class KernelEmitter(ExprEmitter):
         self.text.call("free", held)
 
     def allocate_const(self, stmt: AllocateConst) -> Steps:
-        count = 1
-        for extent in stmt.extents:
-            if not isinstance(extent, IntImm) or extent.value < 0:
-                raise CodegenError("AllocateConst: the extents must be constants")
-            count *= extent.value
-        if count != len(stmt.data):
-            raise CodegenError(f"AllocateConst: {count} elements declared, {len(stmt.data)} given")
         name = self.module.constant(constant_bytes(stmt.dtype, stmt.data) or b"\0")
         with self._bound(stmt.buffer_var):
             self.env[stmt.buffer_var] = name

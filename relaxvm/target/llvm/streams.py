@@ -16,7 +16,8 @@ import functools
 import math
 from typing import TYPE_CHECKING
 
-from ...ir import Add, IntImm, Mul, PrimExpr, Sub, Var, post_order, walk
+from ...arith import Analyzer
+from ...ir import PrimExpr, Var, walk
 from ...tir import NONTEMPORAL, BufferStore, For, ForKind
 
 if TYPE_CHECKING:
@@ -71,7 +72,8 @@ def nontemporal(index: PrimExpr, size: int, itemsize: int) -> tuple[int, str]:
     is added to it so that it goes past the caches; "" where it has to be a plain one.
     """
     align = min(size & -size, _ALIGN)
-    if align < _LEAST_ALIGN or multiple_of(index) * itemsize % align:
+    residues = Analyzer(wrap=True).modular_set(index)
+    if align < _LEAST_ALIGN or math.gcd(*residues) * itemsize % align:
         return itemsize, ""
     return align, _HINT
 
@@ -81,15 +83,3 @@ def fence(g: KernelEmitter) -> None:
     if g.module.triple.startswith(("x86_64", "amd64")):
         g.module.declare("llvm.x86.sse.sfence", "void", ())
         g.text.call("llvm.x86.sse.sfence")
-
-
-def multiple_of(e: PrimExpr) -> int:
-    """A number that divides an integer expression whatever its variables are; 0 divides only 0."""
-    divisors: dict[int, int] = {}
-    for n in post_order(e, lambda n: (n.a, n.b) if isinstance(n, (Add, Sub, Mul)) else ()):
-        if isinstance(n, (Add, Sub, Mul)):
-            a, b = divisors[id(n.a)], divisors[id(n.b)]
-            divisors[id(n)] = a * b if isinstance(n, Mul) else math.gcd(a, b)
-        else:
-            divisors[id(n)] = abs(n.value) if isinstance(n, IntImm) else 1
-    return divisors[id(e)]

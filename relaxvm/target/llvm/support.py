@@ -53,7 +53,7 @@ _support_lock = lock()
 
 @functools.lru_cache(maxsize=8)
 def _support(machine: Machine) -> bytes:
-    text = ModuleText(machine.triple, machine.native_half)
+    text = ModuleText(machine)
     define_support(text)
     key = repr(("support", __version__, producer(), machine, text.text())).encode()
     quick = replace(machine, opt_level=min(machine.opt_level, _OPT_LEVEL))

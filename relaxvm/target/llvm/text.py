@@ -9,9 +9,7 @@ from ...base import CodegenError, DataType
 from ...base.llvm import Function, vector_of
 from ...ir import IntImm, PrimExpr
 
-# A value of a float type of 4, 8 or 16 bits lives in a register as the float32 that it is exactly.
-_VALUE = {"bool": "i1", "handle": "ptr", "bfloat": "float"}
-_FLOATS = {16: "float", 32: "float", 64: "double"}
+_VALUE = {"bool": "i1", "handle": "ptr"}
 
 
 @functools.cache
@@ -19,12 +17,12 @@ def scalar_type(dtype: DataType) -> str:
     """The register type of one element."""
     if dtype.is_int:
         return f"i{dtype.bits}"
-    if dtype.kind == "float":
-        return _FLOATS[dtype.bits]
-    register = "float" if dtype.is_small_float else _VALUE.get(dtype.kind)
-    if register is None:
+    if dtype.is_float:
+        # Those of 4, 8 and 16 bits live there as the float32 that they are exactly.
+        return "double" if dtype.bits == 64 else "float"
+    if dtype.kind not in _VALUE:
         raise CodegenError(f"a value of dtype {dtype} has no register type")
-    return register
+    return _VALUE[dtype.kind]
 
 
 @functools.cache
@@ -59,11 +57,6 @@ def constant_size(extents: tuple[PrimExpr, ...], itemsize: int) -> int | None:
             return None
         size *= max(extent.value, 0)
     return size
-
-
-def quote_bytes(data: bytes) -> str:
-    """The initialiser of an array of i8."""
-    return 'c"' + "".join([f"\\{byte:02X}" for byte in data]) + '"'
 
 
 _OTHERS = re.compile("[^A-Za-z0-9_]")

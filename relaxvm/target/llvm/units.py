@@ -17,17 +17,17 @@ from typing import Any
 import msgpack
 
 from ... import __version__
-from ...base import Decision, InternalError, config, record, tell
+from ...base import Decision, InternalError, components, config, record, tell
 from ...base.config import checks_enabled
 from ...ir import GlobalVar, IRModule, PassContext, load_msgpack, save_msgpack
-from ...ir.transform import Pass, Sequential
+from ...ir.transform import Pass, Sequential, registered_passes
 from ...runtime import KernelInfo, Plain, rows_replaced
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions, verify_well_formed
 from ...tir.schedule import builtins_replaced
 from ...tir.transform import WRITES_OUT, lower_module
-from .codegen import Generated, InnerKernel, generate
-from .dot_units import dot_units, vector_units
+from .codegen import Generator, InnerKernel, generate
+from .dot_units import vector_units
 from .fingerprint import fingerprint
 from .flops import note_flops
 from .machine import Machine, compile_text, has_symbol, host_machine, producer
@@ -70,6 +70,18 @@ class Settings:
                 sorted(context.config.items()),
             )
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For workers: passes are known there by name, and instruments stay here."""
+        context, schedule = self.context, self.schedule
+        named = None if schedule is None else (schedule.info.name, schedule.options)
+        chosen = (context.opt_level, context.required_pass, context.disabled_pass, None)
+        return _settings, (self.machine, self.confined, named, (*chosen, context.config))
+
+
+def _settings(machine: Machine, confined: bool, named: Any, context: tuple[Any, ...]) -> Settings:
+    schedule = None if named is None else registered_passes()[named[0]].configured(**named[1])
+    return Settings(machine, confined, schedule, PassContext(*context))
 
 
 def _plain(record: Any) -> list[Any]:
@@ -173,23 +185,18 @@ def _loop_function(mod: IRModule, gv: GlobalVar) -> PrimFunc:
 
 def _groups(mod: IRModule) -> list[list[GlobalVar]]:
     """The functions of `mod`, those together that are connected by calls."""
-    leader = {gv: gv for gv in mod}
-
-    def find(gv: GlobalVar) -> GlobalVar:
-        while leader[gv] is not gv:
-            leader[gv] = leader[leader[gv]]
-            gv = leader[gv]
-        return gv
-
+    beside: dict[GlobalVar, list[GlobalVar]] = {gv: [] for gv in mod}
     for gv in mod:
         for callee in called_functions(_loop_function(mod, gv)):
             # What is called but missing is the code generator's to refuse.
-            if callee in leader:
-                leader[find(callee)] = find(gv)
-    groups: dict[GlobalVar, list[GlobalVar]] = {}
-    for gv in mod:
-        groups.setdefault(find(gv), []).append(gv)
-    return list(groups.values())
+            if callee in beside:
+                beside[gv].append(callee)
+                beside[callee].append(gv)
+    position = {gv: i for i, gv in enumerate(mod)}
+    return sorted(
+        (sorted(group, key=position.__getitem__) for group in components(mod, beside)),
+        key=lambda group: position[group[0]],
+    )
 
 
 def exported_functions(mod: IRModule) -> list[GlobalVar]:
@@ -303,8 +310,7 @@ def generate_unit(unit: Unit, settings: Settings) -> GeneratedUnit:
     code for.
     """
     with settings.context.again() as context:
-        scheduled = _scheduled(unit.functions, settings.schedule)
-        lowered = _lowered(scheduled, settings.machine)
+        scheduled, lowered = prepare(unit.functions, settings)
     inside = {gv.name_hint: unit.inside(gv) for gv in unit.functions}
     told = [
         (d.pass_name, inside.get(d.function, d.function), d.done, d.text) for d in context.report
@@ -314,7 +320,7 @@ def generate_unit(unit: Unit, settings: Settings) -> GeneratedUnit:
 
 
 def prepare(mod: IRModule, settings: Settings) -> tuple[IRModule, IRModule]:
-    """`mod` scheduled and lowered as a whole, so that instruments see every pass once."""
+    """`mod` scheduled and lowered as a whole."""
     scheduled = _scheduled(mod, settings.schedule)
     return scheduled, _lowered(scheduled, settings.machine)
 
@@ -331,7 +337,6 @@ def finish_unit(
     externs: dict[str, bool] = {}
     generated = _generated(mine, list(unit.names), settings, stems, externs)
     inner = [generated.inner(gv) for gv in unit.names]
-    text, wrappers = generated.parts
     result = CompiledUnit(
         b"",
         portable,
@@ -340,13 +345,14 @@ def finish_unit(
         tuple(externs.items()),
     )
     name = next(iter(unit.names.values()))[0]
-    return GeneratedUnit(name, text, wrappers, settings.machine, result)
+    texts = generated.text(), generated.wrappers.text()
+    return GeneratedUnit(name, *texts, settings.machine, result)
 
 
-def generate_module(mod: IRModule, settings: Settings) -> Generated:
+def generate_module(mod: IRModule, settings: Settings) -> Generator:
     """All of `mod` as one LLVM module, to be read."""
     with settings.context.again():
-        lowered = _lowered(_scheduled(mod, settings.schedule), settings.machine)
+        _, lowered = prepare(mod, settings)
     return _generated(lowered, exported_functions(mod), settings, {}, {})
 
 
@@ -381,7 +387,7 @@ def _generated(
     settings: Settings,
     symbols: Mapping[GlobalVar, str],
     externs: dict[str, bool],
-) -> Generated:
+) -> Generator:
     """The LLVM text; `externs` gets what was asked about this process."""
     machine = settings.machine
     local = machine.triple == host_machine().triple
@@ -393,10 +399,8 @@ def _generated(
     return generate(
         lowered,
         exported,
-        triple=machine.triple,
-        native_half=machine.native_half,
+        machine,
         confined=settings.confined,
         has_symbol=present,
-        dot_units=lambda: dot_units(machine),
         symbols=symbols,
     )

@@ -1,4 +1,4 @@
-"""Register-level building blocks: typed instructions, 16-bit floats, casts, guarded integer
+"""Register-level building blocks: typed instructions, narrow floats, casts, guarded integer
 division.
 
 Every function works on scalars and vectors.
@@ -13,6 +13,8 @@ from .machine import has_maximum
 from .module import ModuleText
 from .text import storage_type, value_type
 
+# Bits of the mantissa, and what is added to the exponent.
+_FORMATS = {"float": (10, 15), **SMALL_FLOATS}
 _FLOAT_PREDICATE = {"eq": "oeq", "ne": "une", "lt": "olt", "le": "ole", "gt": "ogt", "ge": "oge"}
 
 
@@ -86,174 +88,104 @@ class Values:
         shifted = self.text.op("shl" if left else "lshr", a, b)
         return self.text.select(fits, shifted, 0)
 
-    # -- 16-bit floats -----------------------------------------------------------------------------
+    # -- floats of 16 bits and fewer ---------------------------------------------------------------
 
     def rounded(self, dtype: DataType, value: Value) -> Value:
-        """A float register rounded to a float of 8 or 16 bits; other dtypes pass through."""
-        if dtype.is_small_float:
-            return self.from_bits8(dtype, self.to_bits8(dtype, value))
-        if not dtype.is_float or dtype.bits != 16:
+        """A float register rounded to a float of 4, 8 or 16 bits; other dtypes pass through."""
+        if not dtype.is_float or dtype.bits > 16:
             return value
-        return self.from_bits16(dtype, self.to_bits16(dtype, value))
+        return self.from_bits(dtype, self.to_bits(dtype, value))
 
-    def to_bits16(self, dtype: DataType, value: Value) -> Value:
-        """A float register rounded to nearest even, as the bits (i16) of float16 or bfloat16."""
-        lanes = dtype.lanes
-        floats, ints, shorts = (vector_of(t, lanes) for t in ("float", "i32", "i16"))
-
-        if dtype.kind == "float" and self.module.native_half:
-            half = self.text.cast("fptrunc", value, vector_of("half", lanes))
-            return self.text.cast("bitcast", half, shorts)
-        bits = self.text.cast("bitcast", value, ints)
-        if dtype.kind == "bfloat":
-            last = self.text.op("and", self.text.op("lshr", bits, 16), 1)
-            up = self.text.op("add", self.text.op("add", bits, 0x7FFF), last)
-            quiet = self.text.op("or", bits, 0x400000)
-            chosen = self.text.select(self.text.op("fcmp uno", value, value), quiet, up)
-            return self.text.cast("trunc", self.text.op("lshr", chosen, 16), shorts)
-        sign = self.text.op("and", self.text.op("lshr", bits, 16), 0x8000)
-        size = self.text.op("and", bits, 0x7FFFFFFF)
-        # Normal: rebias the exponent and round at bit 13, ties to even, carrying into the exponent.
-        odd = self.text.op("and", self.text.op("lshr", size, 13), 1)
-        rebiased = self.text.op("add", size, ((15 - 127) << 23) + 0xFFF)
-        normal = self.text.op("lshr", self.text.op("add", rebiased, odd), 13)
-        # Subnormal: adding 0.5 makes the hardware round at the right bit, which ends in the low
-        # bits.
-        as_float = self.text.cast("bitcast", size, floats)
-        added = self.text.cast("bitcast", self.text.op("fadd", as_float, 0.5), ints)
-        tiny = self.text.op("sub", added, 126 << 23)
-        is_tiny = self.text.op("icmp ult", size, 113 << 23)
-        finite = self.text.select(is_tiny, tiny, normal)
-        is_nan = self.text.op("icmp ugt", size, 0x7F800000)
-        special = self.text.select(is_nan, self.const(0x7E00, "i32", lanes), 0x7C00)
-        is_large = self.text.op("icmp uge", size, (127 + 16) << 23)
-        chosen = self.text.select(is_large, special, finite)
-        return self.text.cast("trunc", self.text.op("or", chosen, sign), shorts)
-
-    def from_bits16(self, dtype: DataType, bits: Value) -> Value:
-        """The float register of the bits (i16) of a float16 or bfloat16. Exact."""
-        lanes = dtype.lanes
-        floats, ints, _shorts = (vector_of(t, lanes) for t in ("float", "i32", "i16"))
-
-        if dtype.kind == "float" and self.module.native_half:
-            half = self.text.cast("bitcast", bits, vector_of("half", lanes))
-            return self.text.cast("fpext", half, floats)
-        wide = self.text.cast("zext", bits, ints)
-        if dtype.kind == "bfloat":
-            return self.text.cast("bitcast", self.text.op("shl", wide, 16), floats)
-        sign = self.text.op("shl", self.text.op("and", wide, 0x8000), 16)
-        size = self.text.op("shl", self.text.op("and", wide, 0x7FFF), 13)
-        exponent = self.text.op("and", size, 0x7C00 << 13)
-        normal = self.text.op("add", size, (127 - 15) << 23)
-        special = self.text.op("add", size, (255 - 31) << 23)
-        # Subnormal: the mantissa counts units of 2^-24.
-        mantissa = self.text.op("lshr", size, 13)
-        counted = self.text.cast("uitofp", mantissa, floats)
-        scaled = self.text.op("fmul", counted, 2.0**-24)
-        tiny = self.text.cast("bitcast", scaled, ints)
-        is_tiny = self.text.op("icmp eq", exponent, 0)
-        is_special = self.text.op("icmp eq", exponent, 0x7C00 << 13)
-        finite = self.text.select(is_tiny, tiny, normal)
-        chosen = self.text.select(is_special, special, finite)
-        return self.text.cast("bitcast", self.text.op("or", chosen, sign), floats)
-
-    def to_bits8(self, dtype: DataType, value: Value) -> Value:
-        """A float register rounded to nearest even, as the bits (i8) of a small float. What is too
-        large gives infinity or NaN: see `base.floats_to_bits`.
+    def to_bits(self, dtype: DataType, value: Value) -> Value:
+        """A float register rounded to nearest even, as the bits of a narrow float: i16, or i8. What
+        is too large for a small one gives infinity or NaN: see `base.floats_to_bits`.
         """
+        op, cast, select = self.text.op, self.text.cast, self.text.select
         lanes, name = dtype.lanes, dtype.kind
-        mantissa, bias = SMALL_FLOATS[name]
-        floats, ints, chars = (vector_of(t, lanes) for t in ("float", "i32", "i8"))
-
-        bits = self.text.cast("bitcast", value, ints)
-        size = self.text.op("and", bits, 0x7FFFFFFF)
-        is_nan = self.text.op("icmp ugt", size, 0x7F800000)
-        # As for float16: rebias and round; where the result is subnormal, let an addition round.
+        ints, kept = vector_of("i32", lanes), vector_of(f"i{max(8, dtype.bits)}", lanes)
+        if name == "float" and self.module.native_half:
+            return cast("bitcast", cast("fptrunc", value, vector_of("half", lanes)), kept)
+        bits = cast("bitcast", value, ints)
+        if name == "bfloat":
+            last = op("and", op("lshr", bits, 16), 1)
+            up = op("add", op("add", bits, 0x7FFF), last)
+            quiet = op("or", bits, 0x400000)
+            chosen = select(op("fcmp uno", value, value), quiet, up)
+            return cast("trunc", op("lshr", chosen, 16), kept)
+        mantissa, bias = _FORMATS[name]
+        size = op("and", bits, 0x7FFFFFFF)
+        is_nan = op("icmp ugt", size, 0x7F800000)
+        # Rebias the exponent and round, ties to even, carrying into the exponent.
         shift = 23 - mantissa
-        odd: int | Value = self.text.op("and", self.text.op("lshr", size, shift), 1)
+        odd: int | Value = op("and", op("lshr", size, shift), 1)
         if not mantissa:
             odd = 1  # between powers of two the greater one is taken
         half = (1 << (shift - 1)) - 1
-        rebiased = self.text.op("add", size, ((bias - 127) << 23) + half)
-        code = self.text.op("lshr", self.text.op("add", rebiased, odd), shift)
+        rebiased = op("add", size, ((bias - 127) << 23) + half)
+        code = op("lshr", op("add", rebiased, odd), shift)
         if name == "float8_e8m0fnu":
             # Its least value, 2**-127, is subnormal among float32.
-            is_tiny = self.text.op("icmp ult", size, 1 << 23)
-            above = self.text.op("icmp uge", size, 0x600000)
-            tiny = self.text.cast("zext", above, ints)
-            code = self.text.select(is_tiny, tiny, code)
-            wrong = self.text.op("icmp sle", bits, 0)
-            too_large = self.text.op("icmp ugt", code, 254)
-            wrong = self.text.op("or", self.text.op("or", wrong, is_nan), too_large)
-            code = self.text.select(wrong, 255, code)
-            return self.text.cast("trunc", code, chars)
-        added_bits = (127 + 24 - bias - mantissa) << 23
-        as_float = self.text.cast("bitcast", size, floats)
-        added = self.text.cast(
-            "bitcast", self.text.op("fadd", as_float, 2.0 ** (24 - bias - mantissa)), ints
-        )
-        is_tiny = self.text.op("icmp ult", size, (128 - bias) << 23)
-        tiny = self.text.op("sub", added, added_bits)
-        code = self.text.select(is_tiny, tiny, code)
-        unused = 32 - dtype.bits
-        sign = self.text.op("lshr", bits, unused)
-        sign = self.text.op("and", sign, 1 << dtype.bits >> 1)
+            above = cast("zext", op("icmp uge", size, 0x600000), ints)
+            code = select(op("icmp ult", size, 1 << 23), above, code)
+            wrong = op("or", op("icmp sle", bits, 0), is_nan)
+            wrong = op("or", wrong, op("icmp ugt", code, 254))
+            return cast("trunc", select(wrong, 255, code), kept)
+        # Subnormal: such an addition makes the hardware round at the right bit, which ends in the
+        # low bits.
+        units = 24 - bias - mantissa
+        added = op("fadd", cast("bitcast", size, vector_of("float", lanes)), 2.0**units)
+        tiny = op("sub", cast("bitcast", added, ints), (127 + units) << 23)
+        code = select(op("icmp ult", size, (128 - bias) << 23), tiny, code)
+        sign = op("and", op("lshr", bits, 32 - dtype.bits), 1 << dtype.bits >> 1)
         if dtype.bits == 4:
             top, infinite, nan = 7, 7, 8
         elif name.endswith("uz"):
             top, infinite, nan = 127, 128, 128
-            is_zero = self.text.op("icmp eq", code, 0)
-            sign = self.text.select(is_zero, 0, sign)
+            sign = select(op("icmp eq", code, 0), 0, sign)
         elif name.endswith("fn"):
             top, infinite, nan = 126, 127, 127
         else:
-            infinite = (127 >> mantissa) << mantissa
+            infinite = _infinity(dtype)
             top, nan = infinite - 1, infinite | 1 << mantissa >> 1
-        too_large = self.text.op("icmp ugt", code, top)
-        code = self.text.select(too_large, infinite, code)
-        signed = self.text.op("or", code, sign)
-        chosen = self.text.select(is_nan, nan, signed)
-        return self.text.cast("trunc", chosen, chars)
+        code = op("or", select(op("icmp ugt", code, top), infinite, code), sign)
+        # Of these types, NaN has a sign in float16 only.
+        wrong = op("or", sign, nan) if name == "float" else constant(nan, ints)
+        return cast("trunc", select(is_nan, wrong, code), kept)
 
-    def from_bits8(self, dtype: DataType, bits: Value) -> Value:
-        """The float register of the bits (i8) of a small float. Exact."""
+    def from_bits(self, dtype: DataType, bits: Value) -> Value:
+        """The float register of the bits (i16 or i8) of a narrow float. Exact."""
+        op, cast, select = self.text.op, self.text.cast, self.text.select
         lanes, name = dtype.lanes, dtype.kind
-        mantissa, bias = SMALL_FLOATS[name]
-        floats, ints, _chars = (vector_of(t, lanes) for t in ("float", "i32", "i8"))
-
-        def where_code(relation: str, number: int, yes: int | Value, no: Value) -> Value:
-            return self.text.select(self.text.op(relation, code, number), yes, no)
-
-        wide = self.text.cast("zext", bits, ints)
+        floats, ints = vector_of("float", lanes), vector_of("i32", lanes)
+        if name == "float" and self.module.native_half:
+            return cast("fpext", cast("bitcast", bits, vector_of("half", lanes)), floats)
+        wide = cast("zext", bits, ints)
+        if name == "bfloat":
+            return cast("bitcast", op("shl", wide, 16), floats)
         if name == "float8_e8m0fnu":
-            code = wide
-            chosen = self.text.op("shl", wide, 23)
-            chosen = where_code("icmp eq", 0, 0x400000, chosen)
-            chosen = where_code("icmp eq", 255, 0x7FC00000, chosen)
-            return self.text.cast("bitcast", chosen, floats)
-        code = self.text.op("and", wide, (1 << dtype.bits >> 1) - 1)
-        size = self.text.op("shl", code, 23 - mantissa)
-        normal = self.text.op("add", size, (127 - bias) << 23)
+            chosen = select(op("icmp eq", wide, 0), 0x400000, op("shl", wide, 23))
+            chosen = select(op("icmp eq", wide, 255), 0x7FC00000, chosen)
+            return cast("bitcast", chosen, floats)
+        mantissa, bias = _FORMATS[name]
+        code = op("and", wide, (1 << dtype.bits >> 1) - 1)
+        size = op("shl", code, 23 - mantissa)
+        normal = op("add", size, (127 - bias) << 23)
         # Subnormal: the mantissa counts units of the least value.
-        unit = 2.0 ** (1 - bias - mantissa)
-        counted = self.text.op("fmul", self.text.cast("uitofp", code, floats), unit)
-        tiny = self.text.cast("bitcast", counted, ints)
-        chosen = where_code("icmp ult", 1 << mantissa, tiny, normal)
-        if dtype.bits == 4:
-            pass  # every code is a number
-        elif not name.endswith("fn") and not name.endswith("uz"):
-            top = 127 >> mantissa
-            special = self.text.op("add", size, (255 - top) << 23)
-            chosen = where_code("icmp uge", top << mantissa, special, chosen)
-        elif name.endswith("fn"):
-            chosen = where_code("icmp eq", 127, 0x7FC00000, chosen)
-        sign = self.text.op("and", wide, 1 << dtype.bits >> 1)
-        sign = self.text.op("shl", sign, 32 - dtype.bits)
-        chosen = self.text.op("or", chosen, sign)
+        counted = op("fmul", cast("uitofp", code, floats), 2.0 ** (1 - bias - mantissa))
+        tiny = cast("bitcast", counted, ints)
+        chosen = select(op("icmp ult", code, 1 << mantissa), tiny, normal)
+        # Of four bits, every code is a number.
+        if name.endswith("fn") and dtype.bits > 4:
+            chosen = select(op("icmp eq", code, 127), 0x7FC00000, chosen)
+        elif not name.endswith(("fn", "uz")):
+            infinite = _infinity(dtype)
+            special = op("add", size, (255 - (infinite >> mantissa)) << 23)
+            chosen = select(op("icmp uge", code, infinite), special, chosen)
+        sign = op("shl", op("and", wide, 1 << dtype.bits >> 1), 32 - dtype.bits)
+        chosen = op("or", chosen, sign)
         if name.endswith("uz"):
-            code = wide
-            chosen = where_code("icmp eq", 128, 0x7FC00000, chosen)
-        return self.text.cast("bitcast", chosen, floats)
+            chosen = select(op("icmp eq", wide, 128), 0x7FC00000, chosen)
+        return cast("bitcast", chosen, floats)
 
     def narrow_double(self, value: Value, lanes: int) -> Value:
         """A double as a float rounded to odd, so that rounding it once more to 16 bits gives the
@@ -275,27 +207,21 @@ class Values:
     def to_storage(self, dtype: DataType, value: Value) -> Value:
         """A register as memory holds it."""
         kept = vector_of(storage_type(dtype, self.module.native_half), dtype.lanes)
-        if dtype.is_float and dtype.bits == 16:
-            if kept.endswith(("half", "half>")):
-                return self.text.cast("fptrunc", value, kept)
-            return self.to_bits16(dtype, value)
-        if dtype.is_small_float:
-            return self.to_bits8(dtype, value)
+        if dtype.is_float and dtype.bits <= 16:
+            halves = "half" in kept
+            return self.text.cast("fptrunc", value, kept) if halves else self.to_bits(dtype, value)
         if dtype.is_bool or dtype.is_byte:
             return self.text.cast("zext", value, kept)
         return value
 
     def from_storage(self, dtype: DataType, value: Value) -> Value:
         """The register of what memory holds."""
-        kept = vector_of(storage_type(dtype, self.module.native_half), dtype.lanes)
         if dtype.kind == "bool":
             return self.text.op("icmp ne", value, 0)
-        if dtype.is_float and dtype.bits == 16:
-            if kept.endswith(("half", "half>")):
+        if dtype.is_float and dtype.bits <= 16:
+            if "half" in value.type:
                 return self.text.cast("fpext", value, value_type(dtype))
-            return self.from_bits16(dtype, value)
-        if dtype.is_small_float:
-            return self.from_bits8(dtype, value)
+            return self.from_bits(dtype, value)
         if dtype.is_byte:
             return self.text.cast("trunc", value, value_type(dtype))
         return value
@@ -390,6 +316,12 @@ class Values:
         else:
             is_large = self.text.op("icmp ugt", value, 1 << 53)
         return self.text.select(is_large, squeezed, value)
+
+
+def _infinity(dtype: DataType) -> int:
+    """The code of infinity in a type that has one: all bits of the exponent."""
+    mantissa, _ = _FORMATS[dtype.kind]
+    return ((1 << dtype.bits >> 1) - 1) >> mantissa << mantissa
 
 
 def _integer(constant_: Value) -> int | None:

@@ -4,16 +4,8 @@ of C functions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
-
 from ...base import llvm
 from ...runtime import pyabi as abi
-from .vm_values import Place
-
-if TYPE_CHECKING:
-    from .vm_program import Unit
-
 
 MAX_INSTRUCTIONS = 2_000_000
 
@@ -45,20 +37,12 @@ C_FUNCTIONS = {
 }
 
 
-class Words:
-    """The names of the context's words so far, and their places."""
+class Words(dict[str, int]):
+    """The names of the context's words so far, and their places in bytes from its start."""
 
-    def __init__(self, names: Iterable[str] = ()) -> None:
-        self._numbers = {name: i for i, name in enumerate(names)}
-
-    def offset(self, name: str) -> int:
-        """Bytes from the start of the context."""
-        return 8 * self._numbers.setdefault(name, len(self._numbers))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """In order."""
-        return tuple(self._numbers)
+    def __missing__(self, name: str) -> int:
+        self[name] = 8 * len(self)
+        return self[name]
 
 
 class Pieces:
@@ -81,7 +65,7 @@ class Pieces:
 
     def context_place(self, name: str) -> llvm.Value:
         """The address of a word of the context."""
-        return self.text.at(self.ctx, self.words.offset(name))
+        return self.text.at(self.ctx, self.words[name])
 
     def word(self, name: str, kind: str = "ptr") -> llvm.Value:
         """A word of the context."""
@@ -144,48 +128,3 @@ class Pieces:
         """i1: whether an object is exactly of a type of the context."""
         kind = self.field(pointer, abi.OB_TYPE)
         return self.text.op("icmp eq", kind, self.word(name))
-
-
-class Emitter(Pieces):
-    """Emits into one function of a program, whose context is ``%ctx``.
-
-    frame  the address of its frame, null as long as it has none
-    known  what has been computed of sizes, or shown of them, on every way to here
-    """
-
-    def __init__(self, unit: Unit, text: llvm.Function) -> None:
-        super().__init__(text, unit.words)
-        self.unit = unit
-        self.frame = llvm.constant(None, "ptr")
-        self.known: dict[Any, llvm.Value] = {}
-        self._scratch = 0
-
-    def fill(self, memory: llvm.Value, size_bytes: int, byte: int) -> None:
-        """Set all bytes of `memory`."""
-        if size_bytes:
-            kinds = ("ptr", "i8", "i64", "i1")
-            self.unit.generator.declare("llvm.memset.p0.i64", "void", kinds)
-            self.text.call("llvm.memset.p0.i64", memory, byte, size_bytes, False)
-
-    def load(self, place: Place, kind: str = "ptr") -> llvm.Value:
-        """What lies at `place`."""
-        if isinstance(place, llvm.Value):
-            return place
-        base, offset = place
-        return self.field(self.ctx if base == "ctx" else self.frame, offset, kind)
-
-    def in_context(self, name: str) -> Place:
-        """The place of a word of the context."""
-        return ("ctx", self.words.offset(name))
-
-    def scratch(self, count: int) -> llvm.Value:
-        """Memory for `count` words, until the next call of this."""
-        self._scratch = max(self._scratch, count)
-        return SCRATCH
-
-    def row(self, values: Sequence[llvm.Operand], kind: str = "ptr") -> llvm.Value:
-        """The scratch memory holding these."""
-        place = self.scratch(max(1, len(values)))
-        for i, value in enumerate(values):
-            self.text.store(value, self.text.at(place, 8 * i), 8, of=kind)
-        return place

@@ -8,13 +8,13 @@ word for word.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from ...base import llvm
 from ...runtime import INTERPRETER, NATIVE, Described, FrameLayout, ResolvedFunction
-from .vm_emit import CTX, DEPTH, SLOTS, SPILL, Emitter
+from .vm_emit import CTX, DEPTH, SCRATCH, SLOTS, SPILL, Pieces
 from .vm_flow import flow_of
 from .vm_values import (
     Boolean,
@@ -52,9 +52,11 @@ class Leaves(Exception):
     """From here on the interpreter runs the function: nothing more to emit in this block."""
 
 
-class Exits(Emitter):
-    """An emitter of a function with flow, registers and a frame.
+class Exits(Pieces):
+    """Emits a function with flow, registers and a frame, whose context is ``%ctx``.
 
+    frame  the address of its frame, null as long as it has none
+    known  what has been computed of sizes, or shown of them, on every way to here
     pc     the instruction being emitted
     steps  for each instruction where it runs, and why not natively
     env    what is known about the registers here
@@ -64,7 +66,10 @@ class Exits(Emitter):
     def __init__(
         self, unit: Unit, text: llvm.Function, index: int, function: ResolvedFunction
     ) -> None:
-        super().__init__(unit, text)
+        super().__init__(text, unit.words)
+        self.unit = unit
+        self.frame = llvm.constant(None, "ptr")
+        self.known: dict[Any, llvm.Value] = {}
         self.index = index
         self.ops = function.ops
         self.registers = function.info.register_file_size
@@ -86,9 +91,40 @@ class Exits(Emitter):
         self._live: list[frozenset[int]] = []
         self._block = 0
         self._slots = 0
+        self._scratch = 0
         self._canonical: dict[int, int] = {}
         self._spilled = 0
         self._spill_words = 0
+
+    def fill(self, memory: llvm.Value, size_bytes: int, byte: int) -> None:
+        """Set all bytes of `memory`."""
+        if size_bytes:
+            kinds = ("ptr", "i8", "i64", "i1")
+            self.unit.generator.declare("llvm.memset.p0.i64", "void", kinds)
+            self.text.call("llvm.memset.p0.i64", memory, byte, size_bytes, False)
+
+    def load(self, place: Place, kind: str = "ptr") -> llvm.Value:
+        """What lies at `place`."""
+        if isinstance(place, llvm.Value):
+            return place
+        base, offset = place
+        return self.field(self.ctx if base == "ctx" else self.frame, offset, kind)
+
+    def in_context(self, name: str) -> Place:
+        """The place of a word of the context."""
+        return ("ctx", self.words[name])
+
+    def scratch(self, count: int) -> llvm.Value:
+        """Memory for `count` words, until the next call of this."""
+        self._scratch = max(self._scratch, count)
+        return SCRATCH
+
+    def row(self, values: Sequence[llvm.Operand], kind: str = "ptr") -> llvm.Value:
+        """The scratch memory holding these."""
+        place = self.scratch(max(1, len(values)))
+        for i, value in enumerate(values):
+            self.text.store(value, self.text.at(place, 8 * i), 8, of=kind)
+        return place
 
     def _canonical_place(self, register: int) -> llvm.Value:
         slot = self._canonical.get(register)

@@ -31,10 +31,10 @@ def emit_instruction(body: Body) -> None:
         emit = op.builtin.native or EMITTERS.get(op.builtin, _python_builtin)
         emit(body)
     elif op.kind == OpKind.KERNEL:
-        function, info = body.unit.kernel(op.symbol)
+        function = body.unit.kernels.get(op.symbol)
         if function is None:
             body.leave("the kernel is not compiled here")
-        call_kernel(body, function, info)
+        call_kernel(body, function, body.unit.kernel_infos.get(op.symbol))
     elif op.kind == OpKind.EXTERN:
         _extern(body)
     elif op.kind == OpKind.FUNCTION:
@@ -107,11 +107,11 @@ def _extern(body: Body) -> None:
 def _function(body: Body) -> None:
     """A call of another VM function, with objects as arguments."""
     op, text, unit = body.ops[body.pc], body.text, body.unit
-    callee = unit.number_of(op.symbol)
+    callee = unit.numbers[op.symbol]
     if op.tail and unit.reaches(callee, body.index):
         body.leave("a tail call that may come back takes no stack in the interpreter")
     objects = _objects(body)
-    if not unit.compiles(callee):
+    if callee in unit.failed:
         body.steps[body.pc] = (INTERPRETER, f"{op.symbol} is not compiled")
         if op.tail:
             body.leave(f"{op.symbol} is not compiled")

@@ -79,7 +79,7 @@ def _scalar(body: Body, g: ExprEmitter, i: int, param: Any) -> None:
     else:
         number = body.integer(i)
         body.check_range(number, dtype)
-        _bind(g, param.var, number)
+        g.bind_symbol(param.var, llvm.constant(number, "i64"))
 
 
 def _double(body: Body, i: int) -> llvm.Value:
@@ -94,16 +94,6 @@ def _double(body: Body, i: int) -> llvm.Value:
     return number
 
 
-def _bind(g: ExprEmitter, var: Var, number: Size) -> None:
-    """Let `var` be a number that its type holds."""
-    kind, wide = scalar_type(var.dtype), llvm.constant(number, "i64")
-    g.wide[var] = wide
-    if isinstance(number, int):
-        g.env[var] = llvm.constant(number, kind)
-    else:
-        g.env[var] = g.text.cast("trunc", wide, kind)
-
-
 def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tensor]) -> None:
     """Bind the symbols, check the sizes that follow from them."""
     pending: list[tuple[Size, PrimExpr]] = []
@@ -116,7 +106,7 @@ def _shapes(body: Body, g: ExprEmitter, signature: Any, tensors: dict[int, Tenso
                     body.refuse("ugt", size, signature.tops[e])
                 else:
                     body.check_range(size, e.dtype)
-                _bind(g, e, size)
+                g.bind_symbol(e, llvm.constant(size, "i64"))
             else:
                 pending.append((size, e))
     for size, e in pending:

@@ -36,7 +36,12 @@ MAX_SITES = 200_000
 
 
 class Unit:
-    """The compiled functions of one program."""
+    """The compiled functions of one program.
+
+    numbers       of its VM functions, by name
+    kernels       how each is called, and `kernel_infos`, the runtime's descriptions of them
+    failed        why functions have no body here
+    """
 
     def __init__(
         self, generator: ModuleText, program: Program, kernels: Mapping[str, InnerKernel]
@@ -49,12 +54,12 @@ class Unit:
         self.has_tensor_constants = any(type(c) is NDArray for c in program.constants)
         section = program.kernels
         infos = () if section is None else section.infos
-        self._kernel_infos = {info.name: info for info in infos}
-        self._kernels = kernels
+        self.kernel_infos = {info.name: info for info in infos}
+        self.kernels = kernels
         self.resolved = resolve_program(program, reuse_memory=True)
-        self._numbers = {info.name: i for i, info in enumerate(self.infos)}
+        self.numbers = {info.name: i for i, info in enumerate(self.infos)}
         self._called = [
-            {self._numbers[name] for name in program.called_functions(info)} for info in self.infos
+            {self.numbers[name] for name in program.called_functions(info)} for info in self.infos
         ]
         self._reach: dict[int, set[int]] = {}
         self.failed: dict[int, str] = {}
@@ -70,14 +75,6 @@ class Unit:
         """The symbol of its entry."""
         return f"relaxvm_vm_entry{index}_{mangle(self.infos[index].name)[:100]}"
 
-    def number_of(self, name: str) -> int:
-        """The number of a VM function."""
-        return self._numbers[name]
-
-    def compiles(self, index: int) -> bool:
-        """Whether a function has a body here."""
-        return index not in self.failed
-
     def reaches(self, start: int, target: int) -> bool:
         """Whether calling `start` may lead to a call of `target`."""
         callees = self._reach.get(start)
@@ -90,10 +87,6 @@ class Unit:
         """Whether its result may be computed in the caller's memory."""
         info = self.infos[index]
         return result_in_place(info) is not None or fields_in_place(info)
-
-    def kernel(self, name: str) -> tuple[Any, Any]:
-        """How a kernel is called, and the runtime's description of it."""
-        return self._kernels.get(name), self._kernel_infos.get(name)
 
     def site(self, index: int, pc: int, registers: tuple[Any, ...]) -> int:
         """The number of a new site."""
@@ -111,11 +104,11 @@ class Unit:
             kinds = ("ptr", "i64", "i64", "ptr", *["ptr"] * info.num_inputs)
             self.generator.signatures[self.body_symbol(i)] = "ptr", kinds
         while True:
-            self.words, self.sites = Words(support.names), []
+            self.words, self.sites = Words(support), []
             before = len(self.failed)
             bodies: list[Body] = []
             entries: list[llvm.Function] = []
-            for i in filter(self.compiles, range(len(self.infos))):
+            for i in (i for i in range(len(self.infos)) if i not in self.failed):
                 with self._or_interpreted(i):
                     body = Body(self, i, self.resolved[i])
                     body.translate(emit_instruction)
@@ -130,7 +123,7 @@ class Unit:
             self.generator.add(text)
         by_index = {body.index: body for body in bodies}
         functions = tuple(self._described(i, by_index.get(i)) for i in range(len(self.infos)))
-        return CompiledCode(self.words.names, functions, tuple(self.sites))
+        return CompiledCode(tuple(self.words), functions, tuple(self.sites))
 
     @contextmanager
     def _or_interpreted(self, index: int) -> Iterator[None]:

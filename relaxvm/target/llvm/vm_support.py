@@ -74,9 +74,7 @@ def declare_support(text: ModuleText) -> Words:
 
 @functools.lru_cache(maxsize=1)
 def _defined() -> tuple[Words, list[llvm.Function]]:
-    words, module = Words(), llvm.Module()
-    for word in ("careful", "max_depth", "threads"):
-        words.offset(word)
+    words, module = Words(careful=0, max_depth=8, threads=16), llvm.Module()
     functions = []
     for emit, signature, attributes in _EVERY:
         linkage = "internal" if attributes == _INLINE else "hidden"

@@ -15,15 +15,14 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextvars import copy_context
-from typing import Any
 
 import msgpack
 
 from ...base import NamedTuple, RelaxvmError, collecting_seldom, config
 from ...ir import Call, IRModule, PassContext, load_msgpack, nodes_of, save_msgpack
-from ...ir.transform import Pass, registered_passes
+from ...ir.transform import Pass
 from ...runtime import usable_cores
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions
@@ -97,7 +96,7 @@ def compile_ahead(
     def job() -> bytes:
         settings = Settings(machine_of(target), schedule=schedule, context=context)
         functions = save_msgpack(IRModule({name: fn}), spans=False)
-        return pickle.dumps(_Job(name, functions, _told(settings), prepare))
+        return pickle.dumps(_Job(name, functions, settings, prepare))
 
     ahead.put(name, job)
 
@@ -140,9 +139,6 @@ def _compile_in_turn(
     """
     waiting: collections.deque[Future[None]] = collections.deque()
 
-    def receive_first() -> None:
-        waiting.popleft().result()
-
     def compile_first() -> None:
         # None: a worker had nothing else to do.
         if (taken := texts.take(wait=False)) is not None:
@@ -163,13 +159,13 @@ def _compile_in_turn(
                 # No thread can be started.
                 compile_first()
             while len(waiting) > _MOST_WAITING:
-                receive_first()
+                waiting.popleft().result()
         texts.close()
         while waiting:
-            receive_first()
+            waiting.popleft().result()
     except RelaxvmError:
         while waiting:
-            receive_first()
+            waiting.popleft().result()
         raise
     finally:
         texts.close()
@@ -206,18 +202,12 @@ class _Shared:
         self.waiting = sorted(left, key=lambda i: _length(units[i]))
 
     def run(self, workers: int) -> list[CompiledUnit | None]:
-        threads = [
-            threading.Thread(target=self._work_elsewhere, daemon=True) for _ in range(workers)
-        ]
-        begun = time.monotonic()
-        started = []
-        patience = 0.0
+        begun, pool, started = time.monotonic(), ThreadPoolExecutor(workers), []
         try:
-            for thread in threads:
-                # There may be too many threads, or no more as Python is ending.
-                with contextlib.suppress(RuntimeError):
-                    thread.start()
-                    started.append(thread)
+            # There may be too many threads, or no more as Python is ending.
+            with contextlib.suppress(RuntimeError):
+                for _ in range(workers):
+                    started.append(pool.submit(self._work_elsewhere))
             try:
                 mine = iter(self._next, None)
                 _compile_in_turn(mine, self.units, self.settings, self.made, self.texts)
@@ -225,8 +215,7 @@ class _Shared:
                 # Raised again in order, when the workers have finished.
                 with self.lock:
                     self.waiting.clear()
-            patience = max(_PATIENCE_SECONDS, time.monotonic() - begun)
-            self._wait(started, patience)
+            wait(started, max(_PATIENCE_SECONDS, time.monotonic() - begun))
         finally:
             # Without patience if something else was raised, such as KeyboardInterrupt.
             self.texts.close()
@@ -235,14 +224,8 @@ class _Shared:
                 left = list(self.workers)
             for worker in left:
                 worker.kill()
-            for thread in started:
-                thread.join()
+            pool.shutdown()
         return self.made
-
-    def _wait(self, threads: Sequence[threading.Thread], seconds: float) -> None:
-        until = time.monotonic() + seconds
-        for thread in threads:
-            thread.join(max(0.0, until - time.monotonic()))
 
     def _receive_ahead(self, i: int, ahead: AtHand) -> None:
         unit = self.units[i]
@@ -257,7 +240,7 @@ class _Shared:
             with self.lock:
                 self.workers.append(worker)
             return worker
-        ahead.join()
+        ahead.stop(wait=True)
         if self.begun is not None:
             self._receive_ahead(self.begun, ahead)
             with self.lock:
@@ -286,8 +269,7 @@ class _Shared:
                 try:
                     while (i := self._next()) is not None:
                         unit = self.units[i]
-                        job = _Job(unit.stem, unit.document, _told(self.settings))
-                        self._ask(i, worker, job)
+                        self._ask(i, worker, _Job(unit.stem, unit.document, self.settings))
                     while (taken := self.texts.take(wait=True)) is not None:
                         self._ask(taken[0], worker, taken[1])
                     return
@@ -309,32 +291,13 @@ class _Job(NamedTuple):
 
     name      of the unit's symbols; of the kernel, where it is prepared
     document  the unit's; the module of the function to be prepared
-    settings  see `_told`
     prepare   what makes the function the unit's
     """
 
     name: str
     document: bytes
-    settings: tuple[Any, ...]
+    settings: Settings
     prepare: Callable[[PrimFunc], PrimFunc] | None = None
-
-
-def _told(settings: Settings) -> tuple[Any, ...]:
-    """What `_settings` makes the settings of in another process."""
-    context, schedule = settings.context, settings.schedule
-    named = None if schedule is None else (schedule.info.name, schedule.options)
-    chosen = (context.opt_level, context.required_pass, context.disabled_pass, context.config)
-    return settings.machine, settings.confined, named, chosen
-
-
-def _settings(told: tuple[Any, ...]) -> Settings:
-    machine, confined, named, (level, required, disabled, options) = told
-    schedule = None
-    if named is not None:
-        name, chosen = named
-        schedule = registered_passes()[name].configured(**chosen)
-    context = PassContext(level, required, disabled, None, options)
-    return Settings(machine, confined, schedule, context)
 
 
 def serve() -> None:
@@ -359,7 +322,7 @@ def _answer(request: _Job | GeneratedUnit) -> bytes:
     """The unit that a job asks for, or one of which only LLVM's part is left to do."""
     if isinstance(request, GeneratedUnit):
         return request.compiled().to_bytes()
-    settings = _settings(request.settings)
+    settings = request.settings
     if request.prepare is None:
         return compile_unit(unit_of(request.name, request.document), settings).to_bytes()
     functions = load_msgpack(request.document)

@@ -173,8 +173,7 @@ class _Wrapper:
 
     def _bind_symbol(self, symbol: Var, value: Value, failure: Failure) -> None:
         g = self.g
-        g.env[symbol] = g.text.cast("trunc", value, scalar_type(symbol.dtype))
-        g.wide[symbol] = value
+        g.bind_symbol(symbol, value)
         top = self.signature.tops.get(symbol)
         if top is not None:
             message = f"{symbol.name} is at most {top}"
