@@ -17,6 +17,7 @@ from ...runtime import (
     CompiledInfo,
     NDArray,
     Program,
+    ResolvedFunction,
     layout_plain,
     resolve_program,
 )
@@ -51,7 +52,7 @@ class Unit:
         infos = () if section is None else section.infos
         self._kernel_infos = {info.name: info for info in infos}
         self._kernels = kernels
-        self.resolved = resolve_program(program, reuse_memory=True)
+        self.resolved = resolve_program(program, True, ResolvedFunction)
         self._numbers = {info.name: i for i, info in enumerate(self.infos)}
         self._called = [
             {self._numbers[name] for name in program.called_functions(info)} for info in self.infos
