@@ -23,6 +23,7 @@ from .dtype import bfloat16_to_float32 as bfloat16_to_float32
 from .dtype import bits_to_floats as bits_to_floats
 from .dtype import bits_to_values as bits_to_values
 from .dtype import dtype as dtype
+from .dtype import dtype_of_code as dtype_of_code
 from .dtype import float32_to_bfloat16 as float32_to_bfloat16
 from .dtype import floats_to_bits as floats_to_bits
 from .dtype import promote as promote

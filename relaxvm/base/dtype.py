@@ -250,6 +250,17 @@ def dtype(text: object) -> DataType:
     return text if type(text) is DataType else DataType(text)
 
 
+def dtype_of_code(code: int, bits: int, lanes: int = 1) -> DataType:
+    """The type that DLPack describes so. Raises ValueError if there is none."""
+    kind = DataTypeCode(code).name.lower()
+    # These have their bits in their name.
+    whole = kind == "bool" or kind in SMALL_FLOATS
+    known = DataType(f"{kind}x{lanes}" if whole else f"{kind}{bits}x{lanes}")
+    if whole and bits != known.bits and not (known.is_bool and bits == 8):
+        raise ValueError(f"{kind} of {bits} bits")
+    return known
+
+
 def to_numpy_dtype(text: str) -> np.dtype:
     """The numpy dtype that stores one element.
 

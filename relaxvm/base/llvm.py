@@ -763,6 +763,11 @@ class Function:
         self.block = label
         self.emit(f"{label}:")
 
+    def enter(self, label: str) -> None:
+        """End the block by going on in `label`, which begins here."""
+        self.jump(label)
+        self.start(label)
+
     def _end(self, line: str) -> None:
         self.emit(line)
         self.block, self.known, self.loaded = "", {}, {}
@@ -812,14 +817,19 @@ class Function:
         pairs = [f"[ {self._as('phi', v, of)}, %{block} ]" for v, block in incoming]
         return self.result_of(f"phi {of} " + ", ".join(pairs), of)
 
-    def place(self) -> Callable[[Value, Operand, str], None]:
-        """Right after `phi`: a function (phi, value, block) that adds the way back of a loop."""
+    def carried(
+        self, of: str, *incoming: tuple[Operand, str]
+    ) -> tuple[Value, Callable[[Operand, str], None]]:
+        """A value that a loop carries on: as `phi`, with a function (value, block) that adds what
+        it is on the way back from a block.
+        """
+        phi = self.phi(of, *incoming)
         lines, line = self.lines, len(self.lines) - 1
 
-        def add(phi: Value, operand: Operand, block: str) -> None:
-            lines[line] += f", [ {self._as('phi', operand, phi.type)}, %{block} ]"
+        def add(operand: Operand, block: str) -> None:
+            lines[line] += f", [ {self._as('phi', operand, of)}, %{block} ]"
 
-        return add
+        return phi, add
 
     @contextmanager
     def into(self, lines: list[str], block: str) -> Iterator[None]:
@@ -902,11 +912,10 @@ class Function:
         if hoists:
             loops.append(loop)
         self.start(body)
-        counter = self.phi("i64", (first, before))
-        add = self.place()
+        counter, add = self.carried("i64", (first, before))
         yield counter
         following = self.op(f"add {flags}", counter, 1)
-        add(counter, following, self.block)
+        add(following, self.block)
         self.branch(self.op("icmp ne", following, end), body, after, note())
         if hoists:
             self.lines[line:line] = loop.hoisted
@@ -919,8 +928,7 @@ class Function:
     def while_(self, condition: Callable[[], Operand]) -> Iterator[None]:
         """A loop as long as what `condition` emits holds."""
         head, body, end = self.label("while"), self.label("body"), self.label("end")
-        self.jump(head)
-        self.start(head)
+        self.enter(head)
         self.branch(condition(), body, end)
         self.start(body)
         yield

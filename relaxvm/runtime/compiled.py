@@ -34,19 +34,17 @@ from .ops import Step
 from .outputs import Destination, Offer
 from .pyabi import (
     BYTES_DATA,
-    FIRST_SLOT,
     METH_FASTCALL,
     METH_KEYWORDS,
     address_of_data,
     compiled_problem,
+    fast_path_problem,
     function_address,
     method_definition,
     new_builtin,
     numpy_address,
-    peek,
 )
 from .sequence import VMSequence
-from .trampoline import fast_path_problem
 
 _MAX_FRAMES = 8
 """Frames kept per function; concurrent calls beyond have frames of their own, used once."""
@@ -102,14 +100,7 @@ def link_compiled(
 def _problem() -> str | None:
     if call_path() == "generic":
         return "set_call_path('generic') was chosen when the machine was made"
-    return fast_path_problem() or compiled_problem() or _slot_problem()
-
-
-def _slot_problem() -> str | None:
-    offer = Offer(b"records")
-    if peek(id(offer) + FIRST_SLOT, ctypes.c_int64) != id(offer.records):
-        return "the layout of slots is not as expected"
-    return None
+    return fast_path_problem() or compiled_problem()
 
 
 def _check_fits(code: CompiledCode, functions: Mapping[str, LinkedFunction]) -> None:

@@ -26,7 +26,7 @@ NATIVE, PYTHON, INTERPRETER = range(len(MODES))
 _MAX_WORDS = 1 << 20
 _MAX_SITES = 1 << 20
 _WORD = re.compile(r"[A-Za-z]+(_[a-z]+)?(:[A-Za-z0-9_]+){0,3}")
-_SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
+SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
 
 
 @record
@@ -46,7 +46,7 @@ class CompiledInfo(Plain, form="list"):
     steps: tuple[tuple[int, str], ...]
 
     def __post_init__(self) -> None:
-        if self.symbol and not _SYMBOL.fullmatch(self.symbol):
+        if self.symbol and not SYMBOL.fullmatch(self.symbol):
             raise VerifyError(f"compiled function {self.name[:80]!r}: symbol is not a symbol")
         if not all(0 <= mode < len(MODES) for mode, _ in self.steps):
             raise VerifyError(f"compiled function {self.name[:80]!r}: a step is damaged")

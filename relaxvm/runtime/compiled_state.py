@@ -17,10 +17,9 @@ from ..base import DataType, to_numpy_dtype
 from .builtin import Storage
 from .compiled_frame import NativeFrame
 from .constants import DimProgram
-from .heap import ShapeHeap
+from .heap import ShapeHeap, origin_of
 from .link import LinkedFunction
 from .ndarray import ShapeTuple, wrap_unchecked
-from .origins import origin_of
 from .pyabi import array_over, peek
 from .verify import builtin_args, static_values
 

@@ -186,10 +186,11 @@ def _call_text(program: Program, info: FunctionInfo, call: Call) -> str:
 
 def stats(program: Program) -> str:
     """Counts and sizes of what is inside, one per line."""
-    by_kind: dict[str, list[str]] = {"vm": [], "kernel": [], "packed": [], "builtin": []}
+    titles = {"vm": "Globals", "kernel": "Kernels", "packed": "Packed functions"}
+    by_kind: dict[str, list[str]] = {title: [] for title in (*titles.values(), "Builtins")}
     for info in program.functions:
-        kind = "builtin" if info.kind == "packed" and info.name in TABLE else info.kind
-        by_kind[kind].append(info.name)
+        builtin = info.kind == "packed" and info.name in TABLE
+        by_kind["Builtins" if builtin else titles[info.kind]].append(info.name)
     opcodes = Counter(
         _MNEMONICS[type(instruction)]
         for info in program.vm_functions
@@ -200,10 +201,7 @@ def stats(program: Program) -> str:
     provenance = program.provenance
     lines = [
         "Relax VM executable statistics:",
-        f"  Globals (#{len(by_kind['vm'])}): {_listed(by_kind['vm'])}",
-        f"  Kernels (#{len(by_kind['kernel'])}): {_listed(by_kind['kernel'])}",
-        f"  Packed functions (#{len(by_kind['packed'])}): {_listed(by_kind['packed'])}",
-        f"  Builtins (#{len(by_kind['builtin'])}): {_listed(by_kind['builtin'])}",
+        *(f"  {kind} (#{len(names)}): [{', '.join(names)}]" for kind, names in by_kind.items()),
         f"  Instructions (#{sum(opcodes.values())}): {_counted(opcodes)}",
         f"  Constants (#{len(program.constants)}): {_counted(kinds)}; tensors {size_bytes} bytes",
         f"  Bytecode: {len(program.code)} bytes",
@@ -222,10 +220,6 @@ def stats(program: Program) -> str:
         + (f", target {provenance.target}" if provenance.target else "")
     )
     return "\n".join(lines) + "\n"
-
-
-def _listed(names: list[str]) -> str:
-    return f"[{', '.join(names)}]"
 
 
 def _counted(counts: Counter[str]) -> str:

@@ -10,13 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from ..base import FLOAT8_TYPES, DataType, DataTypeCode, VMTypeError, VMValueError, to_numpy_dtype
+from ..base import DataType, VMTypeError, VMValueError, dtype_of_code, to_numpy_dtype
 from .storage import c_function
 
 _HOST_DEVICES = (1, 3, 11)
 """DLPack's numbers for memory that the CPU can read: cpu, pinned CUDA host, pinned ROCm host."""
 
-_CODES = {code.value: code.name.lower() for code in DataTypeCode if code != DataTypeCode.HANDLE}
 _FLAG_READ_ONLY = 1
 _MAX_NDIM = 64
 
@@ -167,19 +166,14 @@ def view_of_dlpack(source: object) -> tuple[np.ndarray, DataType]:
 
 
 def _element_type(tensor: _Tensor) -> DataType:
-    kind = _CODES.get(tensor.code)
-    whole = kind == "bool" or kind in FLOAT8_TYPES
-    name = str(kind) if whole else f"{kind}{tensor.bits}"
-    if kind is None or tensor.lanes != 1 or tensor.bits < 8 or (whole and tensor.bits != 8):
-        # Elements of less than 8 bits are packed there, and here they are not.
-        name = "unknown"
+    code, bits, lanes = tensor.code, tensor.bits, tensor.lanes
     try:
-        return DataType(name)
+        # Elements of less than 8 bits are packed there, and here they are not.
+        if lanes == 1 and bits >= 8:
+            return dtype_of_code(code, bits)
     except ValueError:
-        raise VMTypeError(
-            f"DLPack: no element type here for code {tensor.code}, {tensor.bits} bits, "
-            f"{tensor.lanes} lanes"
-        ) from None
+        pass
+    raise VMTypeError(f"DLPack: no element type here for code {code}, {bits} bits, {lanes} lanes")
 
 
 def mark_capsule(capsule: object, dtype: DataType) -> object:

@@ -218,13 +218,11 @@ class ExecBuilder:
             func = name.value
         else:
             func = self._function_index(name.name if isinstance(name, Builtin) else name)
-        target = self.void_arg() if dst is None else dst
-        if type(target) is not Arg or target.kind != _REGISTER:
-            raise VMTypeError(f"emit_call: wanted a register as dst, got {target!r}")
+        target = _register(self.void_arg() if dst is None else dst, "emit_call", "dst")
         if name in (Builtins.ALLOC_STORAGE, Builtins.ALLOC_STORAGE.name):
             args = _size_in_bytes(args or ())
         operands = tuple(map(self._arg, () if args is None else args))
-        self._emit(Call(target.value, func, operands))
+        self._emit(Call(target, func, operands))
 
     def emit_ret(self, result: object) -> None:
         """Leave the function with `result`."""
@@ -236,9 +234,8 @@ class ExecBuilder:
 
     def emit_if(self, cond: Arg, false_offset: int | Label) -> None:
         """Go on if `cond` holds, else jump by `false_offset` instructions or to a label."""
-        if type(cond) is not Arg or cond.kind != _REGISTER:
-            raise VMTypeError(f"emit_if: wanted a register as condition, got {cond!r}")
-        self._emit(If(cond.value, self._offset(false_offset)))
+        register = _register(cond, "emit_if", "condition")
+        self._emit(If(register, self._offset(false_offset)))
 
     def label(self) -> Label:
         """A label to jump to; `place` says where it is."""
@@ -288,17 +285,8 @@ class ExecBuilder:
             instructions, registers = _numbered(written)
             start = len(words)
             words.extend(encode(instructions))
-            compiled[name] = FunctionInfo(
-                name,
-                "vm",
-                start,
-                len(words),
-                registers,
-                written.param_names,
-                written.params,
-                written.ret,
-                written.donated,
-            )
+            interface = written.param_names, written.params, written.ret, written.donated
+            compiled[name] = FunctionInfo(name, "vm", start, len(words), registers, *interface)
         executable = Executable(
             tuple(compiled.values()),
             tuple(self._without_gaps()),
@@ -323,6 +311,12 @@ class ExecBuilder:
 
         constants, self.finish = begun_without_gaps(self._constants, replace)
         return constants
+
+
+def _register(arg: Arg, method: str, what: str) -> int:
+    if type(arg) is not Arg or arg.kind != _REGISTER:
+        raise VMTypeError(f"{method}: wanted a register as {what}, got {arg!r}")
+    return arg.value
 
 
 def _code(words: list[int]) -> bytes:

@@ -346,17 +346,12 @@ class GraphModule:
                 f"{type(module).__name__}"
             )
         self.module = module
-        self.set_input_zero_copy = module.set_input_zero_copy
-        self.set_output_zero_copy = module.set_output_zero_copy
-        self.set_input = module.set_input
-        self.get_input = module.get_input
-        self.get_input_index = module.get_input_index
-        self.get_input_info = module.get_input_info
-        self.get_num_inputs = module.get_num_inputs
-        self.get_num_outputs = module.get_num_outputs
-        self.get_output = module.get_output
-        self.debug_get_output = module.debug_get_output
-        self.load_params = module.load_params
+
+    def __getattr__(self, name: str) -> Any:
+        """The executor's functions."""
+        if name not in _FUNCTIONS:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.module, name)
 
     def run(self, **input_dict: Any) -> None:
         """Run the graph, with these inputs set before."""

@@ -5,12 +5,11 @@ Everything here is frozen, and stored as `plain` says.
 
 from __future__ import annotations
 
-import re
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ..base import DataType, Deferred, LoadError, VerifyError, record
-from .compiled_code import CompiledCode
+from .compiled_code import SYMBOL, CompiledCode
 from .dims import Dim, check, format_dim, is_symbol
 from .plain import Plain, entries_of
 
@@ -31,7 +30,6 @@ FailureKind = Literal[
 ]
 _FAILURE_KINDS = get_args(FailureKind)
 _ACCESSES = ("r", "g", "w", "rw", "ret")
-_SYMBOL = re.compile(r"[A-Za-z_.$][A-Za-z0-9_.$]{0,511}")
 # Of native code, since file formats 2 and 3.
 _LATER_FIELDS = ("functions", "more")
 
@@ -133,7 +131,7 @@ class KernelInfo(Plain):
     def __post_init__(self) -> None:
         _text(self.name, "kernel name")
         where = f"kernel {self.name[:80]!r}"
-        if type(self.symbol) is not str or _SYMBOL.fullmatch(self.symbol) is None:
+        if type(self.symbol) is not str or SYMBOL.fullmatch(self.symbol) is None:
             raise VerifyError(f"{where}: symbol is not a symbol")
         if type(self.noalias) is not bool:
             raise VerifyError(f"{where}: noalias is not a bool")

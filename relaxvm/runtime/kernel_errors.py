@@ -53,38 +53,33 @@ def raise_wrong_kind(info: KernelInfo, i: int, value: object) -> NoReturn:
 
 
 def raise_for_failure(info: KernelInfo, failure: Failure, args: Sequence[Any]) -> NoReturn:
-    i = failure.param
-    note = f"\n  {failure.message}" if failure.message and failure.kind != "assert" else ""
-    if failure.kind == "assert":
+    i, kind = failure.param, failure.kind
+    if kind == "assert":
         raise VMValueError(f"{info.name}: assertion failed: {failure.message or 'no message'}")
     where, param, value = where_text(info, i), info.params[i], args[i] if i < len(args) else None
-    both = f"{where}: wanted {wanted_text(param)}, got {_got(value)}"
-    if failure.kind in ("kind", "ndim", "dtype"):
-        raise VMTypeError(both + _dtype_hint(param, value) + note)
-    if failure.kind == "align":
-        raise VMValueError(
-            f"{where}: the data is not aligned to its {param.dtype.itemsize}-byte elements{note}"
-        )
-    if failure.kind == "readonly":
-        raise VMValueError(
-            f"{where}: wanted a writeable array for an output, got a read-only one{note}"
-        )
-    if failure.kind == "strides":
+    text = f"{where}: wanted {wanted_text(param)}, got {_got(value)}"
+    note = f"\n  {failure.message}" if failure.message else ""
+    if kind in ("kind", "ndim", "dtype"):
+        raise VMTypeError(text + _dtype_hint(param, value) + note)
+    if kind == "align":
+        size = param.dtype.itemsize
+        text = f"{where}: the data is not aligned to its {size}-byte elements"
+    elif kind == "readonly":
+        text = f"{where}: wanted a writeable array for an output, got a read-only one"
+    elif kind == "strides":
         strides = getattr(value, "strides", "?")
         declared = "a C-contiguous array"
         if param.strides is not None:
             declared = f"strides ({', '.join(map(format_dim, param.strides))}) in elements"
-        raise VMValueError(
-            f"{where}: wanted {declared}, got {_got(value)} with strides {strides} in bytes{note}"
+        text = f"{where}: wanted {declared}, got {_got(value)} with strides {strides} in bytes"
+    elif kind == "alias":
+        text = (
+            f"{info.name}: parameters {param.name} and {info.params[failure.other].name} overlap "
+            "in memory, and one of them is written; give arrays that do not share memory"
         )
-    if failure.kind == "alias":
-        other = info.params[failure.other].name
-        raise VMValueError(
-            f"{info.name}: parameters {param.name} and {other} overlap in memory, and one of "
-            "them is written; "
-            f"give arrays that do not share memory{note}"
-        )
-    raise VMValueError(both + _shape_reason(info, failure, args) + note)
+    else:
+        text += _shape_reason(info, failure, args)
+    raise VMValueError(text + note)
 
 
 def _dtype_hint(param: KernelParam, value: object) -> str:

@@ -14,11 +14,11 @@ from .dims import Scalar
 from .kernel import Failure, KernelInfo
 from .kernel_errors import raise_for_failure, raise_wrong_kind, wanted_text, where_text
 from .ndarray import NDArray, as_ndarray, empty, memory_of
+from .pyabi import fast_path_problem
 from .storage import memory_overlaps
 from .trampoline import (
     CODE_COUNT,
     CODE_WANTS_NDARRAY,
-    fast_path_problem,
     make_fast_call,
     make_generic_call,
 )

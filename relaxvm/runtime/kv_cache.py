@@ -10,11 +10,11 @@ back, a window rolled on), and somebody holds such a view, the cache moves to a 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from ..base import DataType, VMTypeError, VMValueError, to_numpy_dtype
+from ..base import DataType, VMError, VMTypeError, VMValueError, to_numpy_dtype
 from .check import got, shape_text
 from .constants import integer
 from .limits import MAX_NDIM, Account, counted_empty
@@ -82,20 +82,19 @@ class KVCache:
         """Take back all rows behind the first `length`."""
         with self._lock:
             if not 0 <= length <= self._length:
-                raise VMValueError(
-                    f"{self._named('truncate')}: wanted 0 to {self._length} rows, got {length}"
-                )
+                self._refuse("truncate", f"wanted 0 to {self._length} rows, got {length}")
             if length and length < self._length and self._next >= 0:
-                raise VMValueError(
-                    f"{self._named('truncate')}: the window has rolled on, so its last rows are "
-                    "not its newest"
-                )
+                text = "the window has rolled on, so its last rows are not its newest"
+                self._refuse("truncate", text)
             self._length = length
             if not length:
                 self._next = -1
 
     def _named(self, what: str) -> str:
         return f"kv_cache {self.name}: {what}" if self.name else f"kv_cache {what}"
+
+    def _refuse(self, what: str, text: str, kind: type[VMError] = VMValueError) -> NoReturn:
+        raise kind(f"{self._named(what)}: {text}")
 
     # -- what the builtins do, with the lock held -------------------------------------------------
 
@@ -109,19 +108,15 @@ class KVCache:
     def _write(self, account: Account | None, where: Any, rows: np.ndarray) -> None:
         """Overwrite the rows `where`: a slice, or an array of row numbers."""
         first = where.start if isinstance(where, slice) else int(where.min(initial=self.capacity))
-        if first < self._shown and rows.shape[0] and self._is_watched():
+        memory = self._buffer.base
+        if first < self._shown and rows.shape[0] and not held_once(memory):
             self._move(account, self._buffer.shape[0])
         self._buffer[where] = rows
-
-    def _is_watched(self) -> bool:
-        """Whether anybody else holds the buffer's memory."""
-        memory = self._buffer.base
-        return not held_once(memory)
 
     def _move(self, account: Account | None, capacity: int) -> None:
         """Go to a new buffer of `capacity` rows, and take the filled ones along."""
         if capacity > _MAX_ROWS:
-            raise VMValueError(f"{self._named('append')}: wanted fewer rows than {capacity}")
+            self._refuse("append", f"wanted fewer rows than {capacity}")
         buffer = counted_empty(account, (capacity, *self._buffer.shape[1:]), self._buffer.dtype)
         buffer[: self._length] = self._buffer[: self._length]
         self._buffer = buffer
@@ -164,13 +159,13 @@ def _rows(cache: KVCache, value: object, what: str) -> np.ndarray:
     """New rows for `cache`, checked."""
     row = cache._buffer.shape[1:]
     if type(value) is not NDArray:
-        raise VMTypeError(f"{cache._named(what)}: wanted a tensor, got {got(value)}")
+        cache._refuse(what, f"wanted a tensor, got {got(value)}", VMTypeError)
     if value.dtype is not cache.dtype:
-        raise VMTypeError(f"{cache._named(what)}: wanted dtype {cache.dtype}, got {got(value)}")
+        cache._refuse(what, f"wanted dtype {cache.dtype}, got {got(value)}", VMTypeError)
     array = value.array
     if array.ndim != len(row) + 1 or array.shape[1:] != row:
         wanted = ", ".join(["n", *map(str, row)])
-        raise VMValueError(f"{cache._named(what)}: wanted rows of ({wanted}), got {got(value)}")
+        cache._refuse(what, f"wanted rows of ({wanted}), got {got(value)}")
     return array
 
 
@@ -214,10 +209,8 @@ def append(account: Account | None, cache: object, rows: object) -> KVCache:
     with target._lock:
         array = _rows(target, rows, "append")
         if target._next >= 0:
-            raise VMValueError(
-                f"{target._named('append')}: the window has rolled on; go on with window_override, "
-                "or clear it"
-            )
+            text = "the window has rolled on; go on with window_override, or clear it"
+            target._refuse("append", text)
         target._append(account, array)
     return target
 
@@ -227,12 +220,10 @@ def view(cache: object, shape: object) -> NDArray:
     source = _cache(cache, "kv_cache view")
     with source._lock:
         if not isinstance(shape, tuple):
-            raise VMTypeError(f"{source._named('view')}: wanted a shape, got {got(shape)}")
+            source._refuse("view", f"wanted a shape, got {got(shape)}", VMTypeError)
         if tuple(shape) != source.shape:
-            raise VMValueError(
-                f"{source._named('view')}: wanted {shape_text(shape)}, "
-                f"the cache holds {shape_text(source.shape)}"
-            )
+            held = shape_text(source.shape)
+            source._refuse("view", f"wanted {shape_text(shape)}, the cache holds {held}")
         source._shown = max(source._shown, source._length)
         return wrap_unchecked(source._buffer[: source._length], source.dtype)
 
@@ -243,9 +234,7 @@ def update(account: Account | None, cache: object, rows: object) -> KVCache:
     with target._lock:
         array = _rows(target, rows, "update")
         if array.shape[0] != target._length:
-            raise VMValueError(
-                f"{target._named('update')}: wanted {target._length} rows, got {array.shape[0]}"
-            )
+            target._refuse("update", f"wanted {target._length} rows, got {array.shape[0]}")
         target._write(account, slice(0, target._length), array)
     return target
 
@@ -273,7 +262,7 @@ def popn(cache: object, count: object) -> KVCache:
     target = _cache(cache, "kv_cache popn")
     number = integer(count, target._named("popn: count"))
     if not 0 <= number <= len(target):
-        raise VMValueError(f"{target._named('popn')}: wanted 0 to {len(target)} rows, got {number}")
+        target._refuse("popn", f"wanted 0 to {len(target)} rows, got {number}")
     target.truncate(len(target) - number)
     return target
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,6 +28,7 @@ else:
 LIBRARY: dict[str, Callable[..., Any]] = {}
 """The functions by name; a program that needs one finds it here, whatever it is granted."""
 
+_BY_PLACE = inspect.Parameter.POSITIONAL_ONLY
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -37,6 +39,38 @@ def library(name: str) -> Callable[[_F], _F]:
         full = f"vm.library.{name}"
         LIBRARY[full] = function
         return register_func(full, function)
+
+    return add
+
+
+def numeric(name: str, outs: int = 0) -> Callable[[_F], _F]:
+    """Decorator: make a function of numpy arrays and numbers part of the library.
+
+    A program's values are checked, and become what the parameters are annotated as.
+    outs  how many tensors follow, which its results are written into; with none they are returned
+    """
+
+    def add(function: _F) -> _F:
+        kinds = {k: _READERS[kind] for k, kind in function.__annotations__.items() if k != "return"}
+
+        names = [*kinds, *(f"out{k}" for k in range(outs))]
+        signature = inspect.Signature([inspect.Parameter(n, _BY_PLACE) for n in names])
+
+        def run(*args: Any) -> Any:
+            signature.bind(*args)
+            values: list[Any] = []
+            for (param, read), arg in zip(kinds.items(), args):
+                values.append(read(arg, f"{name}: {param}", *values[:1]))
+            result = function(*values)
+            if not outs:
+                return result_of(result)
+            for out, each in zip(args[len(kinds) :], (result,) if outs == 1 else result):
+                fill(out, each, name)
+            return None
+
+        added: Any = library(name)(run)
+        added.__name__, added.__doc__, added.__signature__ = name, function.__doc__, signature
+        return function
 
     return add
 
@@ -57,6 +91,27 @@ def axis_of(axis: Any, ndim: int, what: str) -> int:
     if not -ndim <= index < ndim:
         raise VMValueError(f"{what}: wanted {-ndim} to {ndim - 1}, got {index}")
     return index % ndim
+
+
+def scalar_of(value: Any, what: str) -> float:
+    """A number, given as one or as a tensor of one element."""
+    array = values_of(value, what) if isinstance(value, NDArray) else np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "iuf":
+        raise VMValueError(f"{what}: wanted one number, got shape {array.shape} of {array.dtype}")
+    return array.reshape(-1)[0].item()
+
+
+Axis = int
+"""An axis of the first argument, from the front."""
+# How an argument is read, by its annotation: what is passed, how errors call it, the first
+# argument.
+_READERS: dict[str, Callable[..., Any]] = {
+    "np.ndarray": lambda x, what, *_: values_of(x, what),
+    "Axis": lambda x, what, first: axis_of(x, first.ndim, what),
+    "int": lambda x, what, *_: integer(x, what),
+    "bool": lambda x, what, *_: bool(integer(x, what)),
+    "float": lambda x, what, *_: scalar_of(x, what),
+}
 
 
 def fill(out: Any, values: np.ndarray, what: str) -> None:
@@ -142,7 +197,7 @@ def _plain_value(x: Any) -> Any:
 # -- sorting --------------------------------------------------------------------------------------
 
 
-def _order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
+def _order(x: np.ndarray, axis: Axis, descending: bool) -> np.ndarray:
     """The stable order of `x` along `axis`; NaN counts as greater than everything."""
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
@@ -151,27 +206,16 @@ def _order(x: np.ndarray, axis: int, descending: bool) -> np.ndarray:
     return x.shape[axis] - 1 - np.flip(back, axis)
 
 
-@library("sort")
-def sort(x: Any, axis: Any, descending: Any, out: Any) -> None:
-    """`x` sorted along `axis` into `out`."""
-    values = values_of(x, "sort: x")
-    place = axis_of(axis, values.ndim, "sort: axis")
+@numeric("sort", outs=1)
+def sort(x: np.ndarray, axis: Axis, descending: bool) -> np.ndarray:
+    """`x` sorted along `axis`."""
     # Equal elements cannot be told apart but for the signs of zeros, and numpy's default is up to
     # 100 times faster than its stable sort.
-    ordered = np.sort(values, axis=place)
-    fill(
-        out,
-        np.flip(ordered, place) if integer(descending, "sort: descending") else ordered,
-        "sort",
-    )
+    ordered = np.sort(x, axis=axis)
+    return np.flip(ordered, axis) if descending else ordered
 
 
-@library("argsort")
-def argsort(x: Any, axis: Any, descending: Any, out: Any) -> None:
-    """The indices that sort `x` stably along `axis`, into `out`."""
-    values = values_of(x, "argsort: x")
-    place = axis_of(axis, values.ndim, "argsort: axis")
-    fill(out, _order(values, place, bool(integer(descending, "argsort: descending"))), "argsort")
+numeric("argsort", outs=1)(_order)
 
 
 @library("topk")
@@ -202,36 +246,34 @@ def _first(values: np.ndarray, axis: int, largest: Any, out: Any) -> np.ndarray:
     return np.take(order, np.arange(k), axis=axis)
 
 
-@library("searchsorted")
-def searchsorted(sorted_sequence: Any, values: Any, right: Any, out: Any) -> None:
-    """Where `values` would be inserted into `sorted_sequence`, into `out`.
+@numeric("searchsorted", outs=1)
+def searchsorted(sorted_sequence: np.ndarray, values: np.ndarray, right: bool) -> np.ndarray:
+    """Where `values` would be inserted into `sorted_sequence`.
 
     The sequence has one dimension, or those of `values` but for the last, row by row.
     """
-    keys = values_of(sorted_sequence, "searchsorted: sorted_sequence")
-    wanted = values_of(values, "searchsorted: values")
-    side: Any = "right" if integer(right, "searchsorted: right") else "left"
-    if keys.ndim == 1:
-        fill(out, np.asarray(np.searchsorted(keys, wanted, side)), "searchsorted")
-        return
-    if keys.ndim == 0 or keys.shape[:-1] != wanted.shape[:-1]:
+    side: Any = "right" if right else "left"
+    leading = sorted_sequence.shape[:-1]
+    if sorted_sequence.ndim == 1:
+        return np.asarray(np.searchsorted(sorted_sequence, values, side))
+    if sorted_sequence.ndim == 0 or leading != values.shape[:-1]:
         raise VMValueError(
-            f"searchsorted: wanted the same leading dimensions, got {keys.shape} and {wanted.shape}"
+            "searchsorted: wanted the same leading dimensions, got "
+            f"{sorted_sequence.shape} and {values.shape}"
         )
-    insertions = np.empty(wanted.shape, "int64")
-    for row in np.ndindex(keys.shape[:-1]):
-        insertions[row] = np.searchsorted(keys[row], wanted[row], side)
-    fill(out, insertions, "searchsorted")
+    insertions = np.empty(values.shape, "int64")
+    for row in np.ndindex(leading):
+        insertions[row] = np.searchsorted(sorted_sequence[row], values[row], side)
+    return insertions
 
 
 # -- results whose shape depends on data ----------------------------------------------------------
 
 
-@library("nonzero")
-def nonzero(x: Any) -> NDArray:
+@numeric("nonzero")
+def nonzero(x: np.ndarray) -> np.ndarray:
     """Where `x` is not zero: int64 [ndim, count], in row-major order."""
-    values = np.atleast_1d(values_of(x, "nonzero: x"))
-    return result_of(np.stack([np.asarray(i, "int64") for i in np.nonzero(values)]))
+    return np.stack([np.asarray(i, "int64") for i in np.nonzero(np.atleast_1d(x))])
 
 
 @library("unique")

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from ..base import VMTypeError, VMValueError
-from .constants import integer
-from .library import fill, library, result_of, values_of
+from ..base import VMValueError
+from .library import library, numeric, result_of, values_of
 from .ndarray import NDArray
 
 # -- non-maximum suppression ----------------------------------------------------------------------
@@ -92,47 +91,25 @@ def non_max_suppression_values(
     return np.asarray(kept, "int64").reshape(-1, 3)
 
 
-def scalar_of(value: Any, what: str) -> float:
-    """A number, given as one or as a tensor of one element."""
-    array = values_of(value, what) if isinstance(value, NDArray) else np.asarray(value)
-    if array.size != 1 or array.dtype.kind not in "iuf":
-        raise VMValueError(f"{what}: wanted one number, got shape {array.shape} of {array.dtype}")
-    return array.reshape(-1)[0].item()
-
-
-def _checked(boxes: Any, scores: Any) -> tuple[np.ndarray, np.ndarray]:
-    places = values_of(boxes, "non_max_suppression: boxes")
-    values = values_of(scores, "non_max_suppression: scores")
-    good = places.ndim == values.ndim == 3 and places.shape[2] == 4
-    if not good or places.shape[:2] != (values.shape[0], values.shape[2]):
+def _check(boxes: np.ndarray, scores: np.ndarray) -> None:
+    good = boxes.ndim == scores.ndim == 3 and boxes.shape[2] == 4
+    if not good or boxes.shape[:2] != (scores.shape[0], scores.shape[2]):
         raise VMValueError(
             "non_max_suppression: wanted boxes [batch, boxes, 4], scores [batch, classes, boxes], "
-            f"got {places.shape} and {values.shape}"
+            f"got {boxes.shape} and {scores.shape}"
         )
-    return places, values
 
 
-def _thresholds(most: Any, iou: Any, least: Any) -> tuple[int, float, float]:
-    return (
-        int(scalar_of(most, "non_max_suppression: max_output_boxes_per_class")),
-        scalar_of(iou, "non_max_suppression: iou_threshold"),
-        scalar_of(least, "non_max_suppression: score_threshold"),
+@numeric("non_max_suppression")
+def _non_max_suppression(
+    boxes: np.ndarray, scores: np.ndarray, max_output_boxes_per_class: float, iou_threshold: float,
+    score_threshold: float, center_point_box: bool,
+) -> np.ndarray:  # fmt: skip
+    _check(boxes, scores)
+    most = int(max_output_boxes_per_class)
+    return non_max_suppression_values(
+        boxes, scores, most, iou_threshold, score_threshold, center_point_box
     )
-
-
-@library("non_max_suppression")
-def non_max_suppression(
-    boxes: Any, scores: Any, most: Any, iou: Any, least: Any, center: Any
-) -> NDArray:
-    """The boxes that stay: int64 [count, 3]; see `non_max_suppression_values`."""
-    places, values = _checked(boxes, scores)
-    kept = non_max_suppression_values(
-        places,
-        values,
-        *_thresholds(most, iou, least),
-        bool(integer(center, "non_max_suppression: center_point_box")),
-    )
-    return result_of(kept)
 
 
 def combined_values(
@@ -154,21 +131,14 @@ def combined_values(
     return rows, values, counts
 
 
-@library("combined_non_max_suppression")
-def combined_non_max_suppression(
-    boxes: Any, scores: Any, most: Any, iou: Any, least: Any, *outs: Any
-) -> None:
-    """`combined_values` into three outputs."""
-    if len(outs) != 3:
-        raise VMTypeError(f"combined_non_max_suppression: wanted 3 outputs, got {len(outs)}")
-    places, values = _checked(boxes, scores)
-    kept = combined_values(
-        places,
-        values,
-        *_thresholds(most, iou, least),
-    )
-    for out, value in zip(outs, kept):
-        fill(out, value, "combined_non_max_suppression")
+@numeric("combined_non_max_suppression", outs=3)
+def _combined_non_max_suppression(
+    boxes: np.ndarray, scores: np.ndarray, max_output_boxes_per_class: float, iou_threshold: float,
+    score_threshold: float,
+) -> tuple[np.ndarray, ...]:  # fmt: skip
+    _check(boxes, scores)
+    most = int(max_output_boxes_per_class)
+    return combined_values(boxes, scores, most, iou_threshold, score_threshold)
 
 
 # -- files ----------------------------------------------------------------------------------------
@@ -296,30 +266,17 @@ def _between(
     return join(above[:, :, x0] * fx0, above[:, :, x1] * fx1)
 
 
-@library("roi_align")
-def roi_align(
-    data: Any, rois: Any, height: Any, width: Any, scale: Any, ratio: Any, aligned: Any, mode: Any,
-    out: Any,
-) -> None:  # fmt: skip
-    """`roi_align_values` of data [n, c, h, w] into `out`."""
-    x, regions = values_of(data, "roi_align: data"), values_of(rois, "roi_align: rois")
-    size = integer(height, "roi_align: height"), integer(width, "roi_align: width")
-    if x.ndim != 4 or regions.ndim != 2 or regions.shape[1] != 5 or min(size) < 1:
+@numeric("roi_align", outs=1)
+def _roi_align(
+    data: np.ndarray, rois: np.ndarray, height: int, width: int, scale: float, ratio: int,
+    aligned: bool, mode: int,
+) -> np.ndarray:  # fmt: skip
+    if data.ndim != 4 or rois.ndim != 2 or rois.shape[1] != 5 or min(height, width) < 1:
         raise VMValueError(
             "roi_align: wanted data [n, c, h, w], rois [regions, 5] and a size of 1 or more, "
-            f"got {x.shape}, {regions.shape} and {size}"
+            f"got {data.shape}, {rois.shape} and {height, width}"
         )
-    which = integer(mode, "roi_align: mode")
-    if not 0 <= which < len(ROI_MODES):
-        raise VMValueError(f"roi_align: mode: wanted 0 to {len(ROI_MODES) - 1}, got {which}")
+    if not 0 <= mode < len(ROI_MODES):
+        raise VMValueError(f"roi_align: mode: wanted 0 to {len(ROI_MODES) - 1}, got {mode}")
     with np.errstate(all="ignore"):
-        pooled = roi_align_values(
-            x,
-            regions,
-            size,
-            scalar_of(scale, "roi_align: scale"),
-            integer(ratio, "roi_align: ratio"),
-            bool(integer(aligned, "roi_align: aligned")),
-            ROI_MODES[which],
-        )
-    fill(out, pooled.astype("float32") if out.dtype.kind == "bfloat" else pooled, "roi_align")
+        return roi_align_values(data, rois, (height, width), scale, ratio, aligned, ROI_MODES[mode])

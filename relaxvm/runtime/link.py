@@ -7,6 +7,7 @@ arguments, for the fast loop.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from .frame import Frames
 from .library import LIBRARY
 from .limits import Account
 from .native import KernelFunction
-from .ops import Op, OpKind, Step
+from .ops import OpKind, Step
 from .program import FunctionInfo, Program
 from .registry import get_global_func, nearest_names
 from .resolve import THE_MACHINE, ResolvedFunction, resolve_program
@@ -28,45 +29,37 @@ from .verify import arguments_problem
 _NAMED = (OpKind.KERNEL, OpKind.EXTERN, OpKind.FUNCTION)
 
 
-class LinkedFunction:
-    """A VM function ready to run.
+class LinkedFunction(ResolvedFunction):
+    """A VM function ready to run: its callees and the machine are where they are used.
 
-    template  the register file a call begins with: registers, then `account`, trash and constants
-    beyond_inputs  the same without the parameters, which come first
-    ops       one per instruction
-    steps     the same for the fast loop
+    beyond_inputs  the template without the parameters, which come first
+    steps     the ops for the fast loop
     blocks    all of them, made when the fast loop first runs the function
     frames    register files with their storage prepared
     """
 
-    def __init__(self, vm: Any, resolved: ResolvedFunction) -> None:
-        self.vm = vm
-        self.program = resolved.program
-        self.info = resolved.info
-        self.name = resolved.info.name
-        self.num_inputs = resolved.info.num_inputs
-        self.account = resolved.account
-        self.plan = resolved.plan
-        self.template: list[Any] = []
-        self.beyond_inputs: list[Any] = []
-        self.ops: list[Op] = []
-        self.steps: Blocks
-        self.blocks: tuple[tuple[Step, ...], ...]
-        self.frames: Frames | None = None
+    beyond_inputs: list[Any]
+    steps: Blocks
+    blocks: tuple[tuple[Step, ...], ...]
+    frames: Frames | None = None
 
-    def link(self, resolved: ResolvedFunction, callees: Mapping[str, Any]) -> None:
+    def __init__(self, vm: Any, *resolved: Any) -> None:
+        super().__init__(*resolved)
+        self.vm = vm
+        self.name = self.info.name
+        self.num_inputs = self.info.num_inputs
+
+    def link(self, callees: Mapping[str, Any]) -> None:
         """Put the machine and `callees`, by name, where they are used."""
-        self.template = [self._value(value, callees) for value in resolved.template]
+        self.template = [self._value(value, callees) for value in self.template]
         self.beyond_inputs = self.template[self.num_inputs :]
         self.ops = [
-            op._replace(function=callees[op.symbol]) if op.kind in _NAMED else op
-            for op in resolved.ops
+            op._replace(function=callees[op.symbol]) if op.kind in _NAMED else op for op in self.ops
         ]
         if self.plan.storages or self.plan.places:
             self.frames = Frames(self.template, self.plan)
         registers = self.info.register_file_size
-        reuse = resolved.reuse_memory
-        self.steps = Blocks(self.ops, self.plan, resolved.leaders, registers, reuse)
+        self.steps = Blocks(self.ops, self.plan, self.leaders, registers, self.reuse_memory)
 
     def __getattr__(self, name: str) -> Any:
         # `cached_property` has a lock, which a child of `fork` may find taken.
@@ -103,8 +96,8 @@ def link_program(
 
     Raises LinkError listing every extern that is missing.
     """
-    resolved = resolve_program(program, reuse_memory)
-    functions = {each.info.name: LinkedFunction(vm, each) for each in resolved}
+    linked = resolve_program(program, reuse_memory, functools.partial(LinkedFunction, vm))
+    functions = {each.name: each for each in linked}
     homes: Mapping[str, Mapping[str, Any]] = {
         "vm": functions,
         "kernel": kernels,
@@ -115,8 +108,8 @@ def link_program(
         for info in program.functions
         if info.kind != "packed" or info.name not in TABLE
     }
-    for each in resolved:
-        functions[each.info.name].link(each, callees)
+    for each in linked:
+        each.link(callees)
     return functions
 
 

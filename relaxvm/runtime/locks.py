@@ -23,15 +23,6 @@ def lock() -> threading.Lock:
     return new
 
 
-def _open_all() -> None:
-    for each in list(_alive):
-        each._at_fork_reinit()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_open_all)
-
-
 _held: list[AbstractContextManager[object]] = []
 
 
@@ -54,5 +45,11 @@ def _leave_held() -> None:
         guard.__exit__(None, None, None)
 
 
+def _in_child() -> None:
+    _leave_held()
+    for each in list(_alive):
+        each._at_fork_reinit()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(before=_enter_held, after_in_parent=_leave_held, after_in_child=_leave_held)
+    os.register_at_fork(before=_enter_held, after_in_parent=_leave_held, after_in_child=_in_child)

@@ -16,6 +16,7 @@ from ..base import record
 from ..base.llvm import Function, Module, Value
 from .linking import LinkedCode, started_llvm
 from .locks import lock
+from .pyabi import never_let_go
 from .trampoline import compile_ir
 
 _SIZES_BYTES = (1 << 15, 1 << 18, 1 << 22, 1 << 26)
@@ -100,7 +101,6 @@ def _measured() -> Roof:
     return Roof(rate, tuple(falling), hertz, lanes, waits * hertz)
 
 
-_keep: list[Any] = []
 _lock = lock()
 
 
@@ -116,7 +116,7 @@ def _native() -> tuple[Any, Any, Any, Any, int]:
     here = {"cpu": llvm.get_host_cpu_name(), "features": known.flatten()}
     code = compile_ir(llvm, _roof_ir(lanes, bool(fused)), **here)
     library = LinkedCode((code,), (*_COUNTED, "read"), {})
-    _keep.append(library)
+    never_let_go(library)
     word, place = ctypes.c_int64, ctypes.c_void_p
     counted = [ctypes.CFUNCTYPE(None, place, word)(library.addresses[name]) for name in _COUNTED]
     read = ctypes.CFUNCTYPE(None, place, word, word, place)(library.addresses["read"])
@@ -173,13 +173,10 @@ def _carried(
     f: Function, of: str, count: int, before: str, step: Callable[[Value, int], Value]
 ) -> list[Value]:
     """So many sums of a loop, from 0 in the block before it: what `step` makes of each."""
-    sums = []
-    for _ in range(count):
-        total = f.phi(of, (0, before))
-        sums.append((total, f.place()))
+    sums = [f.carried(of, (0, before)) for _ in range(count)]
     steps = [step(total, k) for k, (total, _) in enumerate(sums)]
-    for (total, add), one in zip(sums, steps):
-        add(total, one, f.block)
+    for (_, add), one in zip(sums, steps):
+        add(one, f.block)
     return steps
 
 

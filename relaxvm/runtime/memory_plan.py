@@ -18,6 +18,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..base import LimitError, VMTypeError, VMValueError, callees_first, record, table
+from .constants import integer
 from .formula import Formula, Peak
 from .limits import Limits
 from .memory_trace import Trace, lone_symbols, trace_function
@@ -185,9 +186,7 @@ class MemoryGuard:
     __slots__ = ("_limit", "_limits", "_plan", "_watched", "fits_if_kept")
 
     def __init__(self, program: Program, limit: int, limits: Limits) -> None:
-        if isinstance(limit, bool) or not isinstance(limit, int):
-            raise VMTypeError(f"memory_limit_bytes: wanted an int, got {type(limit).__name__}")
-        if limit < 0:
+        if integer(limit, "memory_limit_bytes") < 0:
             raise VMValueError(f"memory_limit_bytes: wanted at least 0, got {limit}")
         self._limit = limit
         self._limits = limits

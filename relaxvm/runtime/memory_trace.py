@@ -15,9 +15,8 @@ from .bytecode import VOID, Arg, ArgKind, Call, Goto, If, Ret
 from .constants import DimProgram
 from .dims import is_symbol, symbols_of
 from .formula import Formula, Peak
-from .heap import MakeCode, MatchCode
+from .heap import MakeCode, MatchCode, dimension_text
 from .ndarray import NDArray, ShapeTuple
-from .origins import dimension_text
 from .program import FunctionInfo, Program
 from .sinfo import PrimInfo, ShapeInfo, TensorInfo, TupleInfo, dims_of
 from .verify import builtin_args, builtin_called
@@ -526,15 +525,19 @@ class _Tracer:
                 known[axis] = self._store(heap, number, known[axis], args[2], axis)
             elif code == MatchCode.ASSERT_EQUAL_TO_LOAD:
                 known[axis] = self.state.slots.get((heap, number), known[axis])
-        if args[0].kind == _REGISTER and args[0].value in self.state.registers:
-            self.state.registers[args[0].value] = value._replace(dims=tuple(known))
+        self._learn(args[0], dims=tuple(known))
 
     def match_number(self, args: Sequence[Arg], dst: int) -> None:
         value, heap, number = self._value(args[0]), args[1].value, self._int(args[4])
         if self._int(args[3]) == MatchCode.STORE_TO_HEAP:
             stored = self._store(heap, number, value.number, args[2], 0)
-            if args[0].kind == _REGISTER and args[0].value in self.state.registers:
-                self.state.registers[args[0].value] = value._replace(number=stored)
+            self._learn(args[0], number=stored)
+
+    def _learn(self, arg: Arg, **known: Any) -> None:
+        """The same value stays in a register; more is known of it."""
+        if arg.kind == _REGISTER and arg.value in self.state.registers:
+            value = self.state.registers[arg.value]
+            self.state.registers[arg.value] = value._replace(**known)
 
     def _store(
         self, heap: int, slot: int, known: Formula | None, context: Arg, axis: int

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base import DataType, DataTypeCode, LoadError, VMTypeError, VMValueError
+from ..base import DataType, DataTypeCode, LoadError, VMTypeError, VMValueError, dtype_of_code
 from .files import open_document, write_atomically
 from .ndarray import NDArray, as_ndarray, wrap_unchecked
 from .storage import aligned_copy, array_dtype, numpy_storage_dtype
@@ -94,10 +94,7 @@ def load_param_dict_from_file(path: str | os.PathLike[str]) -> dict[str, NDArray
 
 def _dtype_of(name: str, code: int, bits: int, lanes: int) -> DataType:
     try:
-        kind = DataTypeCode(code).name.lower()
-        # These have their bits in their name.
-        sized = kind if kind == "bool" or "8" in kind else f"{kind}{bits}"
-        return array_dtype(f"{sized}x{lanes or 1}", lanes=True)
+        return array_dtype(dtype_of_code(code, bits, lanes or 1), lanes=True)
     except (ValueError, TypeError):
         raise LoadError(f"parameters: {name}: no dtype {code} of {bits} bits") from None
 

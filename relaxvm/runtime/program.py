@@ -181,22 +181,19 @@ class Program:
 
     def with_trust(self: _P, trusted: bool) -> _P:
         """The same program with its native code trusted or not."""
-        return self._with(self.kernels, trusted, self.debug)
+        return self._with(trusted=trusted)
 
     def with_kernels(self: _P, kernels: KernelSection) -> _P:
         """The same program with other machine code for its kernels and functions."""
-        return self._with(kernels, self.trusted, self.debug)
+        return self._with(kernels=kernels)
 
     def stripped(self: _P) -> _P:
         """The same program without the table of where its instructions come from."""
-        return self._with(self.kernels, self.trusted, None)
+        return self._with(debug=None)
 
-    def _with(
-        self: _P, kernels: KernelSection | None, trusted: bool, debug: DebugTable | None
-    ) -> _P:
-        program = type(self)(
-            self.functions, self.constants, self.code, kernels, self.provenance, trusted, debug
-        )
+    def _with(self: _P, **changed: Any) -> _P:
+        parts = "functions constants code kernels provenance trusted debug".split()
+        program = type(self)(**{part: getattr(self, part) for part in parts} | changed)
         program.verified = self.verified
         program._decoded = self._decoded
         return program

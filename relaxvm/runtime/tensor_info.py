@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from ..base import VMTypeError, VMValueError
 from .check import got, shape_text
@@ -36,23 +37,17 @@ def broadcast_shape(*shapes: object) -> ShapeTuple:
     return tuple.__new__(ShapeTuple, result)
 
 
-def _stride(x: NDArray, axis: int) -> int:
-    array = x.array
-    return int(array.strides[axis] // max(1, array.itemsize))
-
-
-_PROPERTIES: dict[str, Callable[[NDArray], int]] = {
-    "ndim": lambda x: x.ndim,
-    "dtype_code": lambda x: int(x.dtype.type_code),
-    "dtype_bits": lambda x: int(x.dtype.bits),
-    "dtype_lanes": lambda x: int(x.dtype.lanes),
+# What they are called, whether they are of an axis, and what they are.
+_PROPERTIES: dict[str, tuple[bool, Callable[[NDArray, int], Any]]] = {
+    "ndim": (False, lambda x, _: x.ndim),
+    "dtype_code": (False, lambda x, _: x.dtype.type_code),
+    "dtype_bits": (False, lambda x, _: x.dtype.bits),
+    "dtype_lanes": (False, lambda x, _: x.dtype.lanes),
     # Arrays are views that start at their first element.
-    "byte_offset": lambda x: 0,
-    "elem_offset": lambda x: 0,
-}
-_OF_AXIS: dict[str, Callable[[NDArray, int], int]] = {
-    "shape": lambda x, axis: int(x.shape[axis]),
-    "stride": _stride,
+    "byte_offset": (False, lambda x, _: 0),
+    "elem_offset": (False, lambda x, _: 0),
+    "shape": (True, lambda x, axis: x.shape[axis]),
+    "stride": (True, lambda x, axis: x.array.strides[axis] // max(1, x.array.itemsize)),
 }
 
 
@@ -62,17 +57,15 @@ def tensor_property(x: object, name: object, axis: object = None) -> int:
     """
     if not isinstance(x, NDArray):
         raise VMTypeError(f"tensor_{name}: wanted a tensor, got {got(x)}")
-    plain = _PROPERTIES.get(name) if isinstance(name, str) else None
-    if plain is not None:
-        return plain(x)
-    of_axis = _OF_AXIS.get(name) if isinstance(name, str) else None
-    if of_axis is None:
+    of_axis, property_of = _PROPERTIES.get(name if isinstance(name, str) else "", (False, None))
+    if property_of is None:
         raise VMValueError(f"tensor_property: there is no property {name!r}")
-    wanted_axis = integer(axis, f"tensor_{name}_i: axis")
-    if not 0 <= wanted_axis < x.ndim:
+    what = f"tensor_{name}_i"
+    wanted = integer(axis, f"{what}: axis") if of_axis else 0
+    if of_axis and not 0 <= wanted < x.ndim:
         raise VMValueError(
-            f"tensor_{name}_i: wanted an axis of 0 to {x.ndim - 1}, got {wanted_axis}"
+            f"{what}: wanted an axis of 0 to {x.ndim - 1}, got {wanted}"
             if x.ndim
-            else f"tensor_{name}_i: a tensor of no dimensions has no axis {wanted_axis}"
+            else f"{what}: a tensor of no dimensions has no axis {wanted}"
         )
-    return of_axis(x, wanted_axis)
+    return int(property_of(x, wanted))

@@ -19,13 +19,13 @@ from . import threads_ir as layout
 from .cpu_budget import usable_cores
 from .linking import LinkedCode, machine_name
 from .locks import lock
+from .pyabi import never_let_go
 from .trampoline import object_code
 
 MAX_THREADS = 256
 
 POOL_SYMBOL = layout.SYMBOLS[0]
 _lock = lock()
-_keep: list[object] = []
 _default: int | None = None
 
 
@@ -148,7 +148,5 @@ def _build(architecture: str, parking: str) -> _Pool:
     library = LinkedCode((code,), layout.SYMBOLS, {})
     pool = _Pool(library.addresses, parking)
     # Parked workers are inside this code until the process ends: never let it go.
-    for kept in (library, pool._starter, pool._work):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-        _keep.append(kept)
+    never_let_go(library, pool._starter, pool._work)
     return pool

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..base import VMTypeError, VMValueError
+from .constants import integer
 from .registry import get_global_func
 
 _MAX_RUNS = 10**9
@@ -124,9 +125,7 @@ def checked_options(options: Mapping[str, Any]) -> list[int]:
             known = ", ".join(_OPTIONS)
             raise VMTypeError(f"time_evaluator: unknown option {name!r}; known: {known}")
         least = _OPTIONS[name][1]
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise VMTypeError(f"time_evaluator: {name}: wanted an int, got {type(value).__name__}")
-        if not least <= value <= _MAX_RUNS:
+        if not least <= integer(value, f"time_evaluator: {name}") <= _MAX_RUNS:
             raise VMValueError(
                 f"time_evaluator: {name}: wanted {least} to {_MAX_RUNS}, got {value}"
             )

@@ -35,7 +35,7 @@ from .kernel import KernelInfo, KernelParam
 from .linking import LinkedCode, installed_llvmlite, machine_name, started_llvm
 from .locks import lock
 from .ndarray import NDArray
-from .pyabi import peek
+from .pyabi import fast_path_problem as fast_path_problem
 from .trampoline_ir import CODE_COUNT as CODE_COUNT
 from .trampoline_ir import CODE_WANTS_NDARRAY as CODE_WANTS_NDARRAY
 from .trampoline_ir import ROW_MOST as ROW_MOST
@@ -126,86 +126,7 @@ def _source(module: str) -> bytes:
     return spec.loader.get_data(spec.origin)
 
 
-def _object_code() -> bytes:
-    return object_code(layout.entry_ir)
-
-
 _lock = lock()
-_keep: list[object] = []
-
-
-@functools.lru_cache(maxsize=1)
-def fast_path_problem() -> str | None:
-    """Why the native entry cannot be used here, or None.
-
-    Compares every offset with live objects.
-    """
-    if sys.implementation.name != "cpython":
-        return f"the interpreter is {sys.implementation.name}, not CPython"
-    if ctypes.sizeof(ctypes.c_void_p) != 8:
-        return "pointers are not 64 bits wide"
-    if not getattr(sys, "_is_gil_enabled", lambda: True)() or hasattr(sys, "getobjects"):
-        return "the interpreter is a free-threaded or reference-tracing build"
-    record = bytes(range(48))
-    if ctypes.string_at(id(record) + pyabi.BYTES_DATA, 48) != record:
-        return "the layout of bytes objects is not as expected"
-    listed = [object(), 7]
-    if peek(peek(id(listed) + pyabi.LIST_ITEMS, ctypes.c_int64), ctypes.c_int64) != id(listed[0]):
-        return "the layout of lists is not as expected"
-    for kind in (int, float, bool, np.ndarray, NDArray):
-        if peek(id(kind) + pyabi.TP_FLAGS, ctypes.c_ulong) != kind.__flags__:
-            return "the layout of type objects is not as expected"
-    if not int.__flags__ & pyabi.LONG_SUBCLASS or float.__flags__ & pyabi.LONG_SUBCLASS:
-        return "the flags of type objects are not as expected"
-    for sample in _sample_arrays():
-        problem = _array_problem(sample)
-        if problem is not None:
-            return problem
-    return None
-
-
-def _sample_arrays() -> list[np.ndarray]:
-    base = np.arange(60, dtype=np.int16).reshape(3, 4, 5)
-    frozen = np.ones((2, 7), np.float64)
-    frozen.flags.writeable = False
-    swapped = np.zeros(3, np.dtype(np.float32).newbyteorder())
-    views = [base, base[::-1, :, ::2], base.T]
-    others = [np.zeros((0, 3), np.uint8), np.zeros(2, np.bool_), np.zeros(5, np.uint64)]
-    return [np.array(1.5), *views, *others, frozen, swapped]
-
-
-def _array_problem(array: np.ndarray) -> str | None:
-    def word(offset: int) -> int:
-        return int(peek(id(array) + offset, ctypes.c_int64))
-
-    ndim = array.ndim
-    if peek(id(array) + pyabi.OB_TYPE, ctypes.c_void_p) != id(np.ndarray):
-        return "the layout of objects is not as expected"
-    header = (
-        word(pyabi.ND_DATA),
-        peek(id(array) + pyabi.ND_NDIM, ctypes.c_int32),
-        word(pyabi.ND_DESCR),
-    )
-    flags = peek(id(array) + pyabi.ND_FLAGS, ctypes.c_int32)
-    if header != (array.ctypes.data, ndim, id(array.dtype)) or flags != array.flags.num:
-        return "the layout of numpy arrays is not as expected"
-    for offset, truth in ((pyabi.ND_DIMS, array.shape), (pyabi.ND_STRIDES, array.strides)):
-        if ndim and tuple((ctypes.c_int64 * ndim).from_address(word(offset))) != truth:
-            return "the layout of numpy arrays is not as expected"
-    descr = id(array.dtype)
-    if peek(descr + pyabi.DESCR_TYPE_NUM, ctypes.c_int32) != array.dtype.num:
-        return "the layout of numpy dtypes is not as expected"
-    if chr(peek(descr + pyabi.DESCR_BYTEORDER, ctypes.c_uint8)) != array.dtype.byteorder:
-        return "the layout of numpy dtypes is not as expected"
-    ours = object.__new__(NDArray)
-    ours.array, ours.dtype = array, _BFLOAT16
-    slots = [
-        peek(id(ours) + offset, ctypes.c_void_p)
-        for offset in (pyabi.OB_TYPE, pyabi.SLOT_ARRAY, pyabi.SLOT_DTYPE)
-    ]
-    if slots != [id(NDArray), id(array), id(_BFLOAT16)]:
-        return "the layout of NDArray is not as expected"
-    return None
 
 
 @functools.lru_cache(maxsize=1)
@@ -214,7 +135,7 @@ def _methods() -> tuple[int, int, bytes]:
     record that all kernels share.
     """
     symbols = ("relaxvm_call", "relaxvm_call_row")
-    library = LinkedCode((_object_code(),), symbols, {})
+    library = LinkedCode((object_code(layout.entry_ir),), symbols, {})
     name = ctypes.create_string_buffer(b"relaxvm_kernel")
     methods = [
         ctypes.create_string_buffer(
@@ -225,9 +146,7 @@ def _methods() -> tuple[int, int, bytes]:
         for symbol in symbols
     ]
     # Kernel functions may outlive everything, this module included: never let these go.
-    for kept in (name, *methods, library):
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(kept))
-        _keep.append(kept)
+    pyabi.never_let_go(name, *methods, library)
     values = {
         "NDArray": id(NDArray),
         "ndarray": id(np.ndarray),

@@ -303,6 +303,8 @@ class _Block:
     exposed  register read before it is written here -> instruction
     live     register -> whether it is defined at the end
     killed   the register read after it was killed here, and where
+    undefined  of the registers that are read in another block than they are written in, as bits,
+             those that may be undefined where it begins; None: it is not reached
     """
 
     start: int
@@ -311,9 +313,7 @@ class _Block:
     exposed: dict[int, int] = field(default_factory=dict)
     live: dict[int, bool] = field(default_factory=dict)
     killed: tuple[int, int] | None = None
-    gen: int = 0
-    clear: int = 0
-    undefined: int = 0
+    undefined: int | None = None
 
 
 def _reads(instruction: Instruction) -> list[int]:
@@ -332,12 +332,8 @@ def _verify_registers(
     ends = [*leaders[1:], len(instructions)]
     index = {start: i for i, start in enumerate(leaders)}
     blocks = [_Block(start, end) for start, end in zip(leaders, ends)]
-    params = range(info.num_inputs)
-    straight = len(blocks) == 1 and type(instructions[-1]) is Ret
     for block in blocks:
-        defined = dict.fromkeys(params, True) if straight else {}
-        _scan(block, defined, instructions, program)
-        block.live = defined
+        _scan(block, instructions, program)
         last = instructions[block.end - 1]
         if type(last) is Goto:
             block.successors = [index[block.end - 1 + last.offset]]
@@ -345,17 +341,14 @@ def _verify_registers(
             block.successors = [index[block.end], index[block.end - 1 + last.false_offset]]
         elif type(last) is Call:
             block.successors = [index[block.end]]
-    reached = [True] if straight else _propagate(blocks, params, where)
-    for block, reachable in zip(blocks, reached):
-        if reachable and block.killed is not None:
+    _propagate(blocks, range(info.num_inputs), where)
+    for block in blocks:
+        if block.undefined is not None and block.killed is not None:
             _raise_undefined(where, *block.killed)
-        for register, pc in block.exposed.items() if straight else ():
-            _raise_undefined(where, register, pc)
 
 
-def _scan(
-    block: _Block, defined: dict[int, bool], instructions: list[Instruction], program: Program
-) -> None:
+def _scan(block: _Block, instructions: list[Instruction], program: Program) -> None:
+    defined = block.live
     for pc in range(block.start, block.end):
         instruction = instructions[pc]
         for register in _reads(instruction):
@@ -371,65 +364,50 @@ def _scan(
             defined[instruction.dst] = True
 
 
-class _Budget:
-    """Counts the steps of the analysis; a step handles up to 4096 registers."""
+def _propagate(blocks: list[_Block], params: range, where: str) -> None:
+    """Find reads that some path reaches without a write: a forward flow of "maybe undefined".
 
-    def __init__(self, registers: int, where: str) -> None:
-        self._cost = 1 + registers // 4096
-        self._left = MAX_VERIFY_WORK
-        self._where = where
-
-    def spend(self, steps: int = 1) -> None:
-        self._left -= self._cost * steps
-        if self._left < 0:
-            raise VerifyError(f"{self._where}: the control flow is too tangled to verify")
-
-
-def _propagate(blocks: list[_Block], params: range, where: str) -> list[bool]:
-    """Find reads that some path reaches without a write: a forward flow of "maybe undefined", as
-    bit sets.
-
-    Only registers read in another block than they are written in take part. Returns which blocks
-    can be reached.
+    A step handles up to 4096 registers; memory counts as well as time, as each block holds sets.
     """
-    crossing = sorted({register for block in blocks for register in block.exposed})
-    bit = {register: i for i, register in enumerate(crossing)}
-    budget = _Budget(len(crossing), where)
-    # Memory as well as time: each block holds up to three sets.
-    budget.spend(64 * len(blocks))
+    exposed = {register for block in blocks for register in block.exposed}
+    bit = {register: i for i, register in enumerate(sorted(exposed))}
+    left = MAX_VERIFY_WORK // (1 + len(bit) // 4096)
+
+    def spend(steps: int) -> None:
+        nonlocal left
+        left -= steps
+        if left < 0:
+            raise VerifyError(f"{where}: the control flow is too tangled to verify")
+
+    spend(64 * len(blocks) + len(bit))
+    # What a block leaves undefined, and what it defines.
+    effects: list[tuple[int, int]] = []
     for block in blocks:
-        for register, state in block.live.items():
-            if register in bit:
-                budget.spend()
-                mask = 1 << bit[register]
-                if state:
-                    block.clear |= mask
-                else:
-                    block.gen |= mask
-    first = [register for register in crossing if register not in params]
-    budget.spend(len(first))
-    for register in first:
-        blocks[0].undefined |= 1 << bit[register]
-    seen = [False] * len(blocks)
-    seen[0] = True
+        crossing = [(bit[r], is_defined) for r, is_defined in block.live.items() if r in bit]
+        spend(len(crossing) + len(block.exposed))
+        sets = [0, 0]
+        for i, is_defined in crossing:
+            sets[is_defined] |= 1 << i
+        effects.append((sets[False], sets[True]))
+    blocks[0].undefined = 0
+    for register, i in bit.items():
+        blocks[0].undefined |= (register not in params) << i
     waiting = [0]
     while waiting:
-        budget.spend()
-        block = blocks[waiting.pop()]
-        out = (block.undefined & ~block.clear) | block.gen
+        spend(1)
+        number = waiting.pop()
+        (killed, defined), block = effects[number], blocks[number]
+        assert block.undefined is not None
+        out = (block.undefined & ~defined) | killed
         for j in block.successors:
-            target = blocks[j]
-            if not seen[j] or out & ~target.undefined:
-                seen[j] = True
-                target.undefined |= out
+            known = blocks[j].undefined
+            if known is None or out & ~known:
+                blocks[j].undefined = out if known is None else known | out
                 waiting.append(j)
-    for block, reached in zip(blocks, seen):
-        if reached:
-            budget.spend(len(block.exposed))
-            for register, pc in block.exposed.items():
-                if block.undefined >> bit[register] & 1:
-                    _raise_undefined(where, register, pc)
-    return seen
+    for block in blocks:
+        for register, pc in block.exposed.items():
+            if block.undefined is not None and block.undefined >> bit[register] & 1:
+                _raise_undefined(where, register, pc)
 
 
 def _raise_undefined(where: str, register: int, pc: int) -> None:

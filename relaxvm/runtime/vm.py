@@ -38,11 +38,10 @@ from .ndarray import NDArray, root_of, wrap_unchecked
 from .nested import map_leaves
 from .outputs import Destination, taken_destination
 from .program import Program
+from .pyabi import fast_path_problem
 from .registry import get_global_func, nearest_names
 from .sequence import VMSequence
 from .threads import check_num_threads
-from .trampoline import fast_path_problem
-from .vm_calls import RelayCalls
 from .vm_module import VMModule as VMModule
 from .vm_options import reuses_memory, the_device, the_program
 
@@ -59,7 +58,7 @@ else:
     timing = Deferred("relaxvm.runtime.timing")
 
 
-class VirtualMachine(RelayCalls):
+class VirtualMachine:
     """Runs the functions of an executable: ``vm["main"](x)``, by position or by name.
 
     A function takes arrays of any kind (NDArray, numpy, DLPack producers such as torch tensors,
@@ -316,15 +315,9 @@ class VirtualMachine(RelayCalls):
 
     def _why_careful(self) -> str:
         """Why every instruction has to be looked at, "" if none has to."""
-        limits = self.limits
-        named = {
-            "max_instructions": limits.max_instructions,
-            "max_bytes": limits.max_bytes,
-            "max_seconds": limits.max_seconds,
-        }
-        reasons = [
-            f"{name}={value} is watched" for name, value in named.items() if value is not None
-        ]
+        names = ("max_instructions", "max_bytes", "max_seconds")
+        watched = ((name, getattr(self.limits, name)) for name in names)
+        reasons = [f"{name}={value} is watched" for name, value in watched if value is not None]
         if self._memory is not None:
             reasons.append("memory_limit_bytes is watched")
         if self._instrument is not None:
@@ -428,6 +421,28 @@ class VirtualMachine(RelayCalls):
             )
         return self._outputs[func_name]
 
+    # Names that Relay's programs know
+
+    def invoke(self, func_name: str, *args: Any, **kwargs: Any) -> Any:
+        """Call `func_name` on these arguments; without any, on those of `set_input`."""
+        if args or kwargs or func_name not in self._inputs:
+            return self[func_name](*args, **kwargs)
+        self.invoke_stateful(func_name)
+        return self.get_outputs(func_name)
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Call ``main``; see `invoke`."""
+        return self.invoke("main", *args, **kwargs)
+
+    def get_input_index(self, input_name: str, func_name: str = "main") -> int:
+        """The place of a parameter. Raises VMValueError listing those that exist."""
+        names = self.executable.function(func_name).param_names
+        if input_name not in names:
+            raise VMValueError(
+                f"{func_name} has no parameter {input_name!r}; it has: {', '.join(names) or 'none'}"
+            )
+        return names.index(input_name)
+
     # Watching
 
     def set_instrument(self, instrument: Callable[..., Any] | str | None) -> None:
@@ -479,6 +494,22 @@ class VirtualMachine(RelayCalls):
         """
         options |= {"number": number, "repeat": repeat, "min_repeat_ms": min_repeat_ms}
         return timing.time_evaluator(self[func_name], f_preproc, **options)
+
+    def benchmark(
+        self,
+        device: Any,
+        *args: Any,
+        func_name: str = "main",
+        repeat: int = 5,
+        number: int = 5,
+        end_to_end: bool = False,
+        **kwargs: Any,
+    ) -> BenchmarkResult:
+        """How long a call takes; in `kwargs`, options as in `timing.measure` too. `end_to_end`
+        would add copies to and from the device: none.
+        """
+        options = timing.options_in(kwargs, repeat=repeat, number=number)
+        return timing.measure(lambda: self.invoke(func_name, *args, **kwargs), **options)
 
     def __repr__(self) -> str:
         names = ", ".join(self.function_names)

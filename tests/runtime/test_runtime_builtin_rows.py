@@ -18,7 +18,7 @@ from relaxvm.runtime import (
 from relaxvm.runtime.builtin import wrong_field
 from relaxvm.runtime.ops import Op, OpKind
 from relaxvm.runtime.registry import get_global_func, remove_global_func
-from relaxvm.runtime.tail_calls import mark_tail_calls
+from relaxvm.runtime.resolve import mark_tail_calls
 
 NAME = "vm.builtin.test_row"
 X_INFO = relax.TensorStructInfo((3,), "float32")

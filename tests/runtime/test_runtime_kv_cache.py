@@ -118,7 +118,6 @@ def test_a_row_taken_back_is_not_overwritten_under_a_view():
 def test_a_row_taken_back_is_overwritten_in_place_when_nobody_looks():
     cache = kv.append(None, new(8), rows(4))
     seen(cache)  # and forgotten
-    assert not cache._is_watched()
     kv.popn(cache, 2)
     buffer = cache._buffer
     kv.append(None, cache, rows(2))

@@ -202,17 +202,17 @@ def test_the_cached_entry_is_used_only_if_signed(tmp_path, monkeypatch):
     made = []
     real = trampoline.compile_ir
     monkeypatch.setattr(trampoline, "compile_ir", lambda *args: made.append(1) or real(*args))
-    first = trampoline._object_code()
-    assert trampoline._object_code() == first
+    first = trampoline.object_code(trampoline.layout.entry_ir)
+    assert trampoline.object_code(trampoline.layout.entry_ir) == first
     assert len(made) == 1
     (path,) = (tmp_path / "entries").iterdir()
     content = path.read_bytes()
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    assert trampoline._object_code() == first
+    assert trampoline.object_code(trampoline.layout.entry_ir) == first
     assert len(made) == 2
     assert path.read_bytes() == content
     path.write_bytes(b"")
-    assert trampoline._object_code() == first
+    assert trampoline.object_code(trampoline.layout.entry_ir) == first
     assert list(path.parent.iterdir()) == [path]
 
 
@@ -220,7 +220,7 @@ def test_without_a_cache_folder_the_entry_is_compiled(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path / "file" / "x"))
     monkeypatch.setattr(trust, "_keys", {})
-    assert trampoline._object_code()[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
+    assert trampoline.object_code(trampoline.layout.entry_ir)[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
 
 
 def test_code_is_released_with_its_last_function():

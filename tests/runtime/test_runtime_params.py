@@ -90,3 +90,10 @@ def test_what_is_no_dictionary_by_name_is_refused(params):
 def test_what_is_no_bytes_is_refused(data):
     with pytest.raises(VMTypeError, match="wanted the bytes of a file, got"):
         runtime.load_param_dict(data)
+
+
+def test_floats_of_four_bits_come_back():
+    params = {"w": runtime.array([1.5, -6.0], dtype="float4_e2m1fn")}
+    loaded = runtime.load_param_dict(runtime.save_param_dict(params))["w"]
+    assert loaded.dtype == "float4_e2m1fn"
+    assert loaded.tolist() == [1.5, -6.0]

@@ -307,8 +307,7 @@ class ExprEmitter(Values):
         second = yield node.b
         self._close(mark)
         last = text.block
-        text.jump(end)
-        text.start(end)
+        text.enter(end)
         return text.phi("i1", (not is_and, start), (second, last))
 
     def _choose(self, condition: PrimExpr, yes: PrimExpr, no: PrimExpr) -> Steps:

@@ -175,8 +175,7 @@ class KernelEmitter(ExprEmitter):
         """End the function: free what is still allocated and return."""
         text = self.text
         self.exits.append((0, text.block))
-        text.jump("exit")
-        text.start("exit")
+        text.enter("exit")
         code = text.phi("i32", *self.exits)
         for place in self._on_stack:
             # Of such memory LLVM makes vectors in registers, into which it writes elements. Where

@@ -136,8 +136,7 @@ def condition(body: Body, k: int) -> llvm.Value:
     answer = text.op("icmp eq", truth, body.word("obj:True"))
     body.drop(truth)
     after = text.block
-    text.jump(known)
-    text.start(known)
+    text.enter(known)
     return text.phi("i1", (yes, before), (answer, after))
 
 

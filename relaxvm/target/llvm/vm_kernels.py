@@ -191,8 +191,7 @@ def _call(body: Body, call: _Emit, elements: Size, release: int) -> llvm.Value:
         text.jump(done)
     text.start(few)
     locked = call()
-    text.jump(done)
-    text.start(done)
+    text.enter(done)
     return text.phi("i32", (locked, few), (unlocked, many))
 
 

@@ -94,8 +94,7 @@ def _alloc_result(body: Body, memory: Memory) -> None:
     text.start(own)
     base, holder = _fresh(body, size, region.again)
     own_end = text.block
-    text.jump(done)
-    text.start(done)
+    text.enter(done)
     use = text.phi("i1", (True, fitting), (False, own_end))
     memory.base = text.phi("ptr", (theirs, fitting), (base, own_end))
     holder = text.phi("ptr", (owner, fitting), (holder, own_end))

@@ -17,6 +17,7 @@ from ...runtime import (
     CompiledInfo,
     NDArray,
     Program,
+    ResolvedFunction,
     layout_plain,
     resolve_program,
 )
@@ -56,7 +57,7 @@ class Unit:
         infos = () if section is None else section.infos
         self.kernel_infos = {info.name: info for info in infos}
         self.kernels = kernels
-        self.resolved = resolve_program(program, reuse_memory=True)
+        self.resolved = resolve_program(program, True, ResolvedFunction)
         self.numbers = {info.name: i for i, info in enumerate(self.infos)}
         self._called = [
             {self.numbers[name] for name in program.called_functions(info)} for info in self.infos

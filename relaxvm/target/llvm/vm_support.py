@@ -298,8 +298,7 @@ def alloc(e: Pieces, size: Value, data: Value) -> None:
     large = _ask(e, "alloc", padded)
     with f.if_(f.op("icmp ne", large, None)):
         _give_memory(e, large, e.field(large, abi.ND_DATA), data)
-    f.jump(failed)
-    f.start(failed)
+    f.enter(failed)
     e.call("PyErr_Clear")
     f.ret(None)
 
@@ -487,8 +486,7 @@ def adopt(e: Pieces, value: Value) -> None:
         plain = f.op("or", plain, e.is_kind(value, f"type:{name}"))
     with f.if_(plain):
         f.ret(value)
-    f.jump(slow)
-    f.start(slow)
+    f.enter(slow)
     adopted = e.vectorcall("adopt", value)
     e.drop(value)
     f.ret(adopted)
