@@ -32,10 +32,10 @@ from ..model.regions import users_of
 from ..primitives.fewer_products import ROWS, Filter, match_filter, transformed_weights
 from ..schedule import Schedule
 from .contraction import in_registers, partition_tails, strips_cost, tile_shape
-from .convolution_shape import block_of
 from .convolution_work import Work, from_memory
 from .cost import Cost, Demand, predict, rates_of
 from .injective import inline_producers
+from .matches import block_of
 from .panels import Ahead, ahead_of, ask_for_panels
 from .plan import InTiles, Plan
 from .queries import extent_of, loops_inside, root_of
