@@ -70,7 +70,7 @@ class Convolution:
 def match_convolution(block: Block) -> Convolution | None:
     """The convolution that `block` is, or None."""
     reducer = match_reducer(block)
-    if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
+    if reducer is None or reducer.name != "sum":
         return None
     factors: Any = _factors(block, reducer.updates[0])
     if factors is None:
@@ -402,7 +402,7 @@ class Pool(NamedTuple):
 def match_pool(block: Block) -> Pool | None:
     """The pool that `block` is, or None."""
     reducer = match_reducer(block)
-    if reducer is None or reducer.name not in _REDUCERS or len(reducer.updates) != 1:
+    if reducer is None or reducer.name not in _REDUCERS:
         return None
     conditions, value = guarded(reducer.updates[0], reducer.identity[0])
     loads = [n for n in walk(value) if isinstance(n, BufferLoad)]

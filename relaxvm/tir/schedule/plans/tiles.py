@@ -443,9 +443,9 @@ class Ragged(InTiles):
         p: Any = view.product
         columns, source = p.columns, p.contraction
         pads: dict[Any, int] = {}
-        if columns is None or columns % width:
+        if width > 1 and (columns is None or columns % width):
             pads[source.vector] = width
-        if p.rows is None and self.pack_rows:
+        if p.rows is None and self.pack_rows and self.rows > 1:
             pads[source.row] = self.rows
         write = view.epilogue
         if pads:

@@ -305,7 +305,7 @@ def cache_write(
         anchor = top_child(state, realize, place) if place is not realize else realize
         if place is scope.body and not isinstance(place, SeqStmt):
             anchor, place = scope.body, scope
-    access = next(a for a in facts.writes if a.buffer.data is buffer.data)
+    access = facts.write_of(buffer)
     box = _region(state, [(realize, access)], place)
     if box is None or not box.exact:
         refuse(f"it is not shown that block {name} writes a whole region of {buffer.name}", block)
@@ -414,8 +414,7 @@ def cache_inplace(
     only_plain_accesses(state, scope, buffer, f"cache_inplace of {buffer.name}")
     anchor = nest_of(state, block)
     for r in state.child_realizes(anchor):
-        theirs = facts_of(state, r.block)
-        if r is not realize and buffer.data in theirs.read_data() | theirs.write_data():
+        if r is not realize and buffer.data in facts_of(state, r.block).touched_data():
             refuse(f"block {r.block.name_hint} in the same loops uses {buffer.name}", r.block)
     copy = new_buffer(buffer, f"{buffer.name}_{storage_scope}", storage_scope)
     read = copy_block(copy.name, buffer, copy)

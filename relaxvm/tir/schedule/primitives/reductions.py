@@ -112,8 +112,7 @@ def _check_start(state: State, block: Block, target: For) -> tuple[BlockRealize,
     for r in state.child_realizes(target.body):
         if r is realize:
             break
-        theirs = facts_of(state, r.block)
-        if (theirs.read_data() | theirs.write_data()) & written:
+        if facts_of(state, r.block).touched_data() & written:
             refuse(f"block {r.block.name_hint} uses the same elements before block {name}", r.block)
     return realize, inner
 
