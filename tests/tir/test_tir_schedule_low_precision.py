@@ -18,7 +18,7 @@ from relaxvm.tir import Schedule, interpret
 from relaxvm.tir.analysis import verify_well_formed
 from relaxvm.tir.schedule.plans import DefaultSchedule, View, schedule_function
 from relaxvm.tir.schedule.plans.low_precision import LowPrecision, way_of
-from relaxvm.tir.schedule.primitives.dot_intrins import dot_intrin
+from relaxvm.tir.schedule.primitives.intrin import dot_intrin
 
 X86, ARM = "llvm -mtriple=x86_64-linux-gnu", "llvm -mtriple=aarch64-linux-gnu"
 VNNI = CpuModel("x86_64", 512, 32, True, frozenset({"avx512vnni", "avx512bf16"}))

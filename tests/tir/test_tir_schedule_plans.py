@@ -593,9 +593,26 @@ def test_fewer_products_are_offered_where_numerics_may_be_approximate_and_refuse
     with pytest.raises(ScheduleError, match="its filter has 5 rows, and fewer products are known"):
         apply_plan(tir.Schedule(conv((1, 32, 18, 18), 32, 5)), "C", plan)
     few = conv((1, 3, 10, 6), 16)
-    sch, arrays = tir.Schedule(few), arrays_for(few)
+    for rows in (4, 1):
+        sch, arrays = tir.Schedule(few), arrays_for(few)
+        apply_plan(sch, "C", {**plan, "rows": rows})
+        np.testing.assert_allclose(result(sch.mod["main"], arrays), result(few, arrays), atol=1e-4)
+
+
+@pytest.mark.parametrize(("rows", "lanes"), [(1, 8), (4, 8), (4, 1), (1, 1)])
+def test_tiles_of_unknown_sizes_may_be_one_row_or_one_column(rows, lanes):
+    m, n = tir.Var("m", "int64"), tir.Var("n", "int64")
+    x, y = te.placeholder((m, 24), name="A"), te.placeholder((24, n), name="B")
+    k = te.reduce_axis((0, 24), "k")
+    out = te.compute((m, n), lambda i, j: te.sum(x[i, k] * y[k, j], axis=k), name="C")
+    fn = te.create_prim_func([x, y, out])
+    plan = {"plan": "Ragged", "rows": rows, "vectors": 1, "lanes": lanes, "pack_rows": True}
+    sch = tir.Schedule(fn)
     apply_plan(sch, "C", plan)
-    np.testing.assert_allclose(result(sch.mod["main"], arrays), result(few, arrays), atol=1e-4)
+    arrays = [
+        RNG.integers(-4, 5, shape).astype("float32") for shape in ((7, 24), (24, 13), (7, 13))
+    ]
+    np.testing.assert_array_equal(result(sch.mod["main"], arrays), result(fn, arrays))
 
 
 def test_panels_of_an_input_that_is_written_are_refused():

@@ -18,7 +18,7 @@ from relaxvm.script import from_source
 from relaxvm.target import cpu_model
 from relaxvm.tir import Allocate, For, ForKind
 from relaxvm.tir.schedule.plans import DefaultSchedule, schedule_function, tile_shape
-from relaxvm.tir.schedule.plans.sum_order import keep_orders, sum_orders
+from relaxvm.tir.schedule.plans.sums import keep_orders, sum_orders
 from relaxvm.tir.transform import lower_module
 
 RNG = np.random.default_rng(0)

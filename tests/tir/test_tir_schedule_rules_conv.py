@@ -15,7 +15,7 @@ from relaxvm.base import CpuModel
 from relaxvm.ir import IRModule, walk
 from relaxvm.tir import For, ForKind, Schedule, interpret
 from relaxvm.tir.schedule.plans import schedule_function
-from relaxvm.tir.schedule.plans.convolution_shape import block_of, match_convolution, tile_of
+from relaxvm.tir.schedule.plans.matches import block_of, match_convolution, tile_of
 from relaxvm.tir.transform import LOWER_TIR, VectorizeLoop
 
 CPUS = {

@@ -11,7 +11,7 @@ from relaxvm.base import CpuModel
 from relaxvm.ir import IntImm, walk
 from relaxvm.tir import interpret
 from relaxvm.tir.schedule.plans import schedule_function
-from relaxvm.tir.schedule.plans.empty import is_filled, without_empty
+from relaxvm.tir.schedule.plans.sums import is_filled, without_empty
 from relaxvm.tir.stmt import Block, For, ForKind
 
 WIDE = CpuModel("x86_64", 256, 16, True)

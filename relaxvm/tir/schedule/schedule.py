@@ -20,23 +20,17 @@ from .model.state import Path, State, free_variables, start
 from .model.trace import Instruction, Trace
 from .primitives import (
     cache,
-    cache_index,
-    cache_place,
-    decompose,
-    epilogue,
     fewer_products,
     inline,
-    kinds,
     layout,
     lookup,
     loops,
     marks,
-    merge,
     moving,
     packing,
     padding,
+    reductions,
     reindexing,
-    rfactor,
     rolling,
     sampling,
     tensorize,
@@ -473,33 +467,33 @@ class Schedule:
     reorder_block_iter_var = face(loops.reorder_block_iter_var)
     add_unit_loop = face(loops.add_unit_loop)
     loop_partition = face(loops.loop_partition)
-    merge = face(merge.merge)
+    merge = face(loops.merge)
 
-    parallel = face(kinds.parallel)
-    vectorize = face(kinds.vectorize)
-    unroll = face(kinds.unroll)
-    bind = face(kinds.bind)
-    annotate = face(kinds.annotate)
-    unannotate = face(kinds.unannotate)
+    parallel = face(marks.parallel)
+    vectorize = face(marks.vectorize)
+    unroll = face(marks.unroll)
+    bind = face(marks.bind)
+    annotate = face(marks.annotate)
+    unannotate = face(marks.unannotate)
 
     compute_inline = face(inline.compute_inline)
     reverse_compute_inline = face(inline.reverse_compute_inline)
     compute_at = face(moving.compute_at)
     reverse_compute_at = face(moving.reverse_compute_at)
-    read_at = face(cache_place.read_at)
-    write_at = face(cache_place.write_at)
+    read_at = face(cache.read_at)
+    write_at = face(cache.write_at)
 
     cache_read = face(cache.cache_read)
     cache_write = face(cache.cache_write)
-    cache_inplace = face(cache_place.cache_inplace)
-    cache_index = face(cache_index.cache_index)
+    cache_inplace = face(cache.cache_inplace)
+    cache_index = face(cache.cache_index)
     reindex = face(reindexing.reindex)
     reindex_cache_read = face(reindexing.reindex_cache_read)
     reindex_cache_write = face(reindexing.reindex_cache_write)
 
-    decompose_reduction = face(decompose.decompose_reduction)
-    rfactor = face(rfactor.rfactor)
-    fuse_reduction_epilogue = face(epilogue.fuse_reduction_epilogue)
+    decompose_reduction = face(reductions.decompose_reduction)
+    rfactor = face(reductions.rfactor)
+    fuse_reduction_epilogue = face(reductions.fuse_reduction_epilogue)
     separate_window = face(windows.separate_window)
     decompose_padding = face(padding.decompose_padding)
     pad_einsum = face(padding.pad_einsum)

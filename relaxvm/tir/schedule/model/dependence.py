@@ -122,7 +122,7 @@ def check_self_contained(
         facts = facts_of(state, r.block)
         for a in facts.writes:
             written.setdefault(a.buffer.data, a.buffer)
-        for data in facts.read_data() | facts.write_data():
+        for data in facts.touched_data():
             touched.setdefault(data, []).append((r, facts))
     for data, buffer in written.items():
         if only is not None and data is not only:
@@ -207,7 +207,7 @@ def _check_buffer(
                 first.block,
                 f,
             )
-    access = next(a for a in facts.writes if a.buffer.data is buffer.data)
+    access = facts.write_of(buffer)
     if not predicate_is_domain(state, first, state.loops_above(first)):
         refuse(f"block {name} writes {buffer.name} under a condition", first.block)
     written = region_while(state, first, access, _loops_in(state, first, body))
@@ -461,7 +461,7 @@ def _check_private(
         if isinstance(each.block, Block) and each.block in state.around(f):
             continue
         facts = facts_of(state, each.block)
-        if buffer.data in facts.read_data() | facts.write_data():
+        if buffer.data in facts.touched_data():
             refuse(
                 f"{start} {buffer.name} in different iterations, and block {each.block.name_hint} "
                 "uses it outside of the loop",

@@ -97,11 +97,6 @@ class Facts(NamedTuple):
         return self.kind in (BlockKind.UPDATE, BlockKind.INPLACE)
 
     @property
-    def may_update(self) -> bool:
-        """Whether it may go on from what is where it writes."""
-        return self.updates or self.kind is BlockKind.OPAQUE
-
-    @property
     def idempotent(self) -> bool:
         """Whether running the whole block, or a spatial part of it, again does no harm."""
         return self.kind in (BlockKind.COMPLETE, BlockKind.REDUCTION)
@@ -112,11 +107,23 @@ class Facts(NamedTuple):
 
     def used_data(self) -> set[Var]:
         """The memory whose values it reads, or may go on from."""
-        return self.read_data() if self.idempotent else self.read_data() | self.write_data()
+        return self.read_data() if self.idempotent else self.touched_data()
 
     def write_data(self) -> set[Var]:
         """The memory written."""
         return set(map(_DATA, self.writes))
+
+    def touched_data(self) -> set[Var]:
+        """The memory read or written."""
+        return {a.buffer.data for a in (*self.reads, *self.writes)}
+
+    def shared_data(self, other: Facts) -> set[Var]:
+        """The memory that one of the two blocks writes and the other one touches."""
+        return (self.write_data() & other.touched_data()) | (self.read_data() & other.write_data())
+
+    def write_of(self, buffer: Buffer) -> Access:
+        """The first box of the buffer's memory that it writes."""
+        return next(a for a in self.writes if a.buffer.data is buffer.data)
 
 
 def facts_of(state: State, block: Block) -> Facts:

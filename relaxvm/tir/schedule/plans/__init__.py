@@ -22,23 +22,23 @@ from .default import WidenIndices as WidenIndices
 from .default import is_scheduled as is_scheduled
 from .default import schedule_function as schedule_function
 from .default import scheduled_by as scheduled_by
+from .finishing import MOST_BUFFERS as MOST_BUFFERS
 from .injective import LARGEST as LARGEST
 from .injective import cost_of as cost_of
-from .neighbours import MOST_BUFFERS as MOST_BUFFERS
-from .own import OWN_BLOCK_RULES as OWN_BLOCK_RULES
-from .own import Picks as Picks
-from .own import block_rule as block_rule
 from .plan import PLANS as PLANS
 from .plan import Plan as Plan
 from .plan import apply_plan as apply_plan
 from .plan import plan_from_json as plan_from_json
 from .queries import no_more as no_more
 from .queries import root_of as root_of
-from .sum_order import order_matters as order_matters
+from .sums import order_matters as order_matters
 from .tuned import SOURCES as SOURCES
 from .tuned import ApplyTuned as ApplyTuned
 from .tuned import as_tuned as as_tuned
 from .view import Kind as Kind
 from .view import View as View
+from .work import OWN_BLOCK_RULES as OWN_BLOCK_RULES
+from .work import Picks as Picks
+from .work import block_rule as block_rule
 
 __getattr__ = _submodules(__name__)

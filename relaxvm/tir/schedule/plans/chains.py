@@ -31,11 +31,10 @@ from ..model.facts import BlockKind
 from ..schedule import Schedule
 from .contraction import match_contraction, partition_tails
 from .cost import Cost, Demand, predict
+from .finishing import is_large
 from .low_precision import sums_narrow
-from .memory_order import run_length
-from .nontemporal import is_large
 from .plan import Plan
-from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, product_of, reduces
+from .queries import TYPICAL_SIZE, calls_of, extent_of, loops_of, product_of, reduces, run_length
 from .view import CALL_CYCLES, View
 
 # Blocks of one chain at most: so that the search for chains is linear in the size of a kernel.

@@ -23,7 +23,7 @@ from .default import is_scheduled, schedule_function, with_wide_indices
 from .injective import inline_producers
 from .low_precision import KNOWN
 from .queries import is_copy, never_runs, root_of
-from .tile import panel_layout
+from .tiles import panel_layout
 from .winograd import with_fewer_products
 
 # (schedule, block, cpu) -> the layout that the rule for the block wants of a constant input

@@ -81,7 +81,7 @@ class Contraction:
 def match_contraction(block: Block) -> Contraction | None:
     """The contraction that `block` is, or None."""
     reducer = match_reducer(block)
-    if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
+    if reducer is None or reducer.name != "sum":
         return None
     product = without_casts(reducer.updates[0])
     if not isinstance(product, Mul):

@@ -34,9 +34,9 @@ from typing import Any
 from ....base import CpuModel, record
 from ...transform.rewriter import constant
 from .contraction import in_registers, partition_tails
-from .convolution_shape import Sizes, Tile, block_of, rests_cost, tile_of, tiles_cost
 from .convolution_work import Work, demand_of, much_weight, share_of, to_tile, wrong_tile_of
 from .cost import Cost, predict, rates_of
+from .matches import Sizes, Tile, block_of, rests_cost, tile_of, tiles_cost
 from .plan import InTiles, Plan
 from .queries import calls_of, extent_of, loops_inside
 from .view import View

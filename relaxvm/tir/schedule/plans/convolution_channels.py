@@ -36,13 +36,13 @@ from ...transform.rewriter import constant
 from ..schedule import Schedule
 from .constants import ConstantLayout
 from .contraction import in_registers, partition_tails, strips_cost, tile_shape, variables_of
-from .convolution_shape import Sizes, block_of
 from .convolution_work import Work, demand_of, is_given, to_tile, wrong_tile_of
 from .cost import Cost, predict, rates_of
+from .matches import Sizes, block_of
+from .movement import squares_of
 from .panels import Ahead, Operand, ahead_of, ask_for_panels, constant_panels, pack_panels
 from .plan import InTiles, Plan
 from .queries import extent_of, loops_inside
-from .transpose import squares_of
 from .view import View
 
 _LEAST_STEPS = 1 << 14

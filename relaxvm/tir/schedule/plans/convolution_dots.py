@@ -29,8 +29,8 @@ from .contraction import partition_tails, strips_cost, tile_shape
 from .convolution_work import Work, demand_of, wrong_tile_of
 from .cost import Cost, predict, rates_of
 from .low_precision import InDots, finish_copy, way_of
+from .movement import Transpose, squares_of
 from .queries import extent_of, loops_inside
-from .transpose import Transpose, squares_of
 from .view import View
 
 _LEAST_STEPS = 1 << 14

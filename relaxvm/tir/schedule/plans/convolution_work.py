@@ -13,12 +13,11 @@ from ...stmt import Block, Buffer, BufferStore
 from ..model.facts import BlockKind, facts_of
 from ..model.regions import users_of
 from .contraction import finish_tile, partition_tails, unroll_short
-from .convolution_shape import Convolution, Sizes, match_convolution
 from .cost import Demand
-from .memory_order import fuse_run
+from .matches import Convolution, Sizes, match_convolution
+from .movement import copy_by_squares
 from .plan import InTiles
-from .queries import extent_of, loops_inside
-from .transpose import copy_by_squares
+from .queries import extent_of, fuse_run, loops_inside
 from .view import View
 
 _Axes = Callable[[Mapping[Var, Any]], list[Any]]

@@ -24,33 +24,25 @@ from ...stmt import FORMULA, REASSOCIATE, Block, For, ForKind, PrimFunc, stateme
 from ...transform import with_index_dtype
 from ..schedule import Schedule
 from .attention import RowBlocks
-from .blocked import Blocked
 from .chains import RowChain
 from .convolution import AlongPixels, AlongWidth
 from .convolution_channels import AlongChannels
 from .convolution_dots import DotsOfWindows
-from .dots import Dots
-from .empty import is_filled, without_empty
-from .gather import Gather
+from .few_rows import Dots, Streaming
+from .finishing import merge_neighbours, share_loops, store_past_caches
 from .injective import Elementwise, inline_producers
 from .levels import Levels
 from .low_precision import LowPrecision
-from .neighbours import merge_neighbours
-from .nontemporal import store_past_caches
-from .own import AS_USUAL, Picks
-from .parallel import share_loops
+from .movement import Gather, Transpose
 from .plan import Plan, chosen
 from .pooling import Windows
 from .queries import never_runs, reduces, root_of
-from .ragged import Ragged
 from .reduction import Begin, Columns, Rows
-from .streaming import Streaming
-from .sum_order import keep_orders, sum_orders
-from .tile import Tile
-from .transpose import Transpose
+from .sums import is_filled, keep_orders, sum_orders, without_empty
+from .tiles import Blocked, Ragged, Tile
 from .view import Kind, View, give_axes_loops
 from .winograd import Winograd
-from .work import Work
+from .work import AS_USUAL, Picks, Work
 
 SCHEDULED = "tir.is_scheduled"
 

@@ -37,9 +37,8 @@ from ..model.regions import users_of
 from ..schedule import Schedule
 from .contraction import match_contraction
 from .cost import Cost, predict
-from .memory_order import run_length
 from .plan import Plan
-from .queries import TYPICAL_SIZE, is_copy, no_more, reduces
+from .queries import TYPICAL_SIZE, is_copy, no_more, reduces, run_length
 from .view import View
 
 # Operations that cost next to nothing beside a load and a store.

@@ -29,8 +29,7 @@ from ....ir import Var
 from ...stmt import Block, Buffer
 from ..model.reducer import match_reducer
 from ..model.state import free_variables
-from ..primitives.dot_intrins import dot_intrin
-from ..primitives.intrin import TensorIntrin
+from ..primitives.intrin import TensorIntrin, dot_intrin
 from ..primitives.packing import Factor, factors_of
 from ..schedule import Schedule
 from .contraction import (

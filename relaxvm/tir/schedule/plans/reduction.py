@@ -22,9 +22,8 @@ from ..model.facts import BlockKind
 from ..model.reducer import match_reducer
 from .contraction import partition_tails
 from .cost import Cost, predict
-from .memory_order import Order, is_plain, largest_operand, run_length
 from .plan import Plan
-from .queries import TYPICAL_SIZE
+from .queries import TYPICAL_SIZE, Order, is_plain, largest_operand, run_length
 from .view import View
 
 # A partial result is of about this many elements: so few that rounding errors stay small, so many

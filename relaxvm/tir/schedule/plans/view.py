@@ -18,17 +18,26 @@ from ..model.facts import BlockKind, Facts, facts_of
 from ..primitives.packing import factors_of
 from ..schedule import Schedule
 from .contraction import Product, match_contraction
-from .convolution_shape import Convolution, Sizes, match_convolution, sizes_of
 from .cost import Demand
-from .matches import Across, match_gather, match_pool, other_axis
-from .memory_order import Order, order_of
+from .matches import (
+    Across,
+    Convolution,
+    Sizes,
+    match_convolution,
+    match_gather,
+    match_pool,
+    other_axis,
+    sizes_of,
+)
 from .queries import (
     TYPICAL_SIZE,
+    Order,
     calls_of,
     extent_of,
     is_pointwise,
     last_moving,
     loops_of,
+    order_of,
     reduces,
     root_of,
 )

@@ -32,10 +32,10 @@ from ..model.regions import users_of
 from ..primitives.fewer_products import ROWS, Filter, match_filter, transformed_weights
 from ..schedule import Schedule
 from .contraction import in_registers, partition_tails, strips_cost, tile_shape
-from .convolution_shape import block_of
 from .convolution_work import Work, from_memory
 from .cost import Cost, Demand, predict, rates_of
 from .injective import inline_producers
+from .matches import block_of
 from .panels import Ahead, ahead_of, ask_for_panels
 from .plan import InTiles, Plan
 from .queries import extent_of, loops_inside, root_of
@@ -268,7 +268,7 @@ def _form(view: View) -> _Shape | None:
     """What a block sums products of, if it and those around it are the form."""
     sch, block = view.sch, view.block
     reducer = match_reducer(block)
-    if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
+    if reducer is None or reducer.name != "sum":
         return None
     axes = [a.var for a in block.iter_vars]
     loads = [n for n in walk(reducer.updates[0]) if isinstance(n, BufferLoad)]
@@ -348,9 +348,9 @@ class _Winograd(Work):
             sch.compute_at(each, depth)
         sch.reverse_compute_at(results, wo)
         sch.reverse_compute_at(write, ti)
-        row, pixel, last = loops_inside(sch, results, wo)
+        row, *pixels, last = loops_inside(sch, results, wo)  # of one pixel there is no loop
         across, vector = sch.split(last, [None, lanes])
-        sch.reorder(pixel, across, row, vector)
+        sch.reorder(*pixels, across, row, vector)
         self.finish([across, row], vector)
         self.sum_in_tile(a, k, 3, sch.cache_write(rv, 0, "local"))
         ask_for_panels(sch, [k, s], Ahead(self.plan.ahead, self.plan.panel))

@@ -1,4 +1,7 @@
-"""Copies of buffers: `cache_read` before they are read, `cache_write` after they are written."""
+"""Copies of buffers: `cache_read` before they are read, `cache_write` after they are written, both
+by their place (`read_at`, `write_at` a loop, `cache_inplace` around a block that changes what it
+reads); and `cache_index`: what a block computes from its axes alone, computed once and kept.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,24 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ....arith import Numbers, Span, as_number, number_of
-from ....ir import Add, PrimExpr, binary, cast, const
+from ....base import DataType
+from ....ir import (
+    Add,
+    Call,
+    Cast,
+    IntImm,
+    Node,
+    PrimExpr,
+    Var,
+    binary,
+    cast,
+    children,
+    const,
+    descend,
+    substitute,
+    walk,
+)
+from ....ir.walk import transform
 from ...stmt import (
     Block,
     BlockRealize,
@@ -15,20 +35,36 @@ from ...stmt import (
     BufferLoad,
     BufferStore,
     For,
+    IterVar,
     SeqStmt,
     Stmt,
     decl_buffer,
+    seq,
 )
 from ..model.bindings import loop_uses, runs_everywhere, runs_its_part
 from ..model.boxes import Box, region_while
 from ..model.dependence import loops_between
 from ..model.facts import facts_of
-from ..model.places import add_allocation, common_place, insert_after, insert_before, top_child
-from ..model.primitive import BLOCK, list_of, primitive
-from ..model.regions import only_plain_accesses, point_region, refresh_around, replace_buffer
+from ..model.places import (
+    add_allocation,
+    common_place,
+    insert_after,
+    insert_before,
+    nest_of,
+    top_child,
+)
+from ..model.primitive import BLOCK, LOOP, list_of, primitive
+from ..model.regions import (
+    only_plain_accesses,
+    point_region,
+    refresh_around,
+    replace_buffer,
+    with_regions,
+)
 from ..model.spans import new_realize, union
-from ..model.state import State, refuse
+from ..model.state import State, free_variables, refuse
 from .marks import check_scope, find_buffer
+from .moving import compute_at, reverse_compute_at
 from .nests import looped, new_axis
 
 
@@ -269,7 +305,7 @@ def cache_write(
         anchor = top_child(state, realize, place) if place is not realize else realize
         if place is scope.body and not isinstance(place, SeqStmt):
             anchor, place = scope.body, scope
-    access = next(a for a in facts.writes if a.buffer.data is buffer.data)
+    access = facts.write_of(buffer)
     box = _region(state, [(realize, access)], place)
     if box is None or not box.exact:
         refuse(f"it is not shown that block {name} writes a whole region of {buffer.name}", block)
@@ -319,3 +355,178 @@ def _check_inside(state: State, buffer: Buffer, box: Box, name: str, block: Bloc
                 f"size {span[1]}",
                 block,
             )
+
+
+# -- by their place --------------------------------------------------------------------------------
+
+
+@primitive(loop=LOOP, block=BLOCK, gives=BLOCK)
+def read_at(
+    state: State, loop: Var, block: Block, read_buffer_index: int | str, storage_scope: str
+) -> tuple[State, Block]:
+    """Copy what a block reads of a buffer in one iteration of a loop, where that begins: a
+    `cache_read`, then `compute_at`. Returns the block that copies.
+
+        for io:                          for io:
+            for ii:                          for ax: A_local[io * 8 + ax] = A[io * 8 + ax]
+                B[...] = A[...]     →        for ii: B[...] = A_local[...]
+    """
+    state, copy = cache_read(state, block, read_buffer_index, storage_scope)
+    state, _ = compute_at(state, copy, loop)
+    return state, state.now(copy)
+
+
+@primitive(loop=LOOP, block=BLOCK, gives=BLOCK)
+def write_at(
+    state: State, loop: Var, block: Block, write_buffer_index: int | str, storage_scope: str
+) -> tuple[State, Block]:
+    """Let a block write a copy, which is copied out where an iteration of the loop ends: a
+    `cache_write`, then `reverse_compute_at`. Returns the block that copies.
+
+        for io:                          for io:
+            for ii: B[...] = ...    →        for ii: B_local[...] = ...
+                                             for ax: B[io * 8 + ax] = B_local[io * 8 + ax]
+    """
+    state, copy = cache_write(state, block, write_buffer_index, storage_scope)
+    state, _ = reverse_compute_at(state, copy, loop)
+    return state, state.now(copy)
+
+
+@primitive(block=BLOCK, gives=list_of(BLOCK))
+def cache_inplace(
+    state: State, block: Block, read_buffer_index: int | str, storage_scope: str
+) -> tuple[State, tuple[Block, ...]]:
+    """Let a block that changes a buffer in place change a copy: copied in before, out afterwards.
+
+    returns  the block that copies in, and the one that copies out
+
+        A[i] = A[i] + 1.0    →    A_local[v0] = A[v0]
+                                  A_local[i] = A_local[i] + 1.0
+                                  A[v0] = A_local[v0]
+    """
+    buffer = find_buffer(block, read_buffer_index, "read")
+    name = block.name_hint
+    facts = facts_of(state, block)
+    if buffer.data not in facts.write_data():
+        refuse(f"block {name} does not write {buffer.name}, which it reads", block)
+    realize = state.realize(block)
+    scope = state.scope(realize)
+    only_plain_accesses(state, scope, buffer, f"cache_inplace of {buffer.name}")
+    anchor = nest_of(state, block)
+    for r in state.child_realizes(anchor):
+        if r is not realize and buffer.data in facts_of(state, r.block).touched_data():
+            refuse(f"block {r.block.name_hint} in the same loops uses {buffer.name}", r.block)
+    copy = new_buffer(buffer, f"{buffer.name}_{storage_scope}", storage_scope)
+    read = copy_block(copy.name, buffer, copy)
+    write = copy_block(copy.name, copy, buffer)
+    replaced = replace_buffer(block, buffer, copy)
+    state = insert_before(state, anchor, looped(read))
+    state = insert_after(state, anchor, looped(write))
+    state = add_allocation(state, scope, copy)
+    state = state.exchange(state.now(block), replaced)
+    state = refresh_around(state, replaced)
+    return state, (state.now(read), state.now(write))
+
+
+# -- what is computed from axes --------------------------------------------------------------------
+
+
+@primitive(block=BLOCK, gives=list_of(BLOCK))
+def cache_index(
+    state: State, block: Block, storage_scope: str, cse_thresh: int = 0
+) -> tuple[State, list[Block]]:
+    """Compute indices that a block computes from its axes before it, into buffers, and read those.
+
+    cse_thresh  0: each index that is no sum of axes and numbers; else each expression of the axes
+                that occurs more often than this, and is not part of another that does
+    returns     the blocks that compute them
+
+    Raises ScheduleError unless the block is stores, lets and conditions only, and something is
+    found. The new blocks stand at the start of the block's scope: the ranges of its axes are known
+    there.
+
+        C[vi] = A[vi * vi % 7 // 2]     →     index_0[v0] = v0 * v0 % 7 // 2
+                                              C[vi] = A[index_0[vi]]
+    """
+    check_scope(storage_scope, block)
+    name = block.name_hint
+    if not facts_of(state, block).simple:
+        refuse(f"block {name} does more than stores, lets and conditions", block)
+    axes = {a.var: a for a in block.iter_vars}
+    chosen = _often(block, axes, cse_thresh) if cse_thresh > 0 else _indices(block, axes)
+    if not chosen:
+        refuse(f"block {name} computes nothing from its axes that could be kept", block)
+    scope = state.scope(state.realize(block))
+    nests = []
+    new_blocks: list[Block] = []
+    buffers: list[Buffer] = []
+    kept: dict[int, PrimExpr] = {}
+    for e in chosen:
+        used = [axes[v] for v in axes if v in free_variables(e)]
+        for a in used:
+            if a.dom is None or any(state.has_loop(v) for v in free_variables(a.dom)):
+                refuse(f"the range of axis {a.var.name} of block {name} changes", block)
+        new_block, buffer, load = _kept(e, used, len(new_blocks), storage_scope)
+        new_blocks.append(with_regions(state, new_block))
+        nests.append(looped(new_blocks[-1]))
+        buffers.append(buffer)
+        kept[id(e)] = load
+    new = transform(block, None, pre=lambda n: kept.get(id(n)), without=(Buffer, IterVar))
+    state = state.replace(block, with_regions(state, new))
+    scope = state.now(scope)
+    state = insert_before(state, scope.body, seq(*nests))
+    state = add_allocation(state, scope, *buffers)
+    return state, [state.now(b) for b in new_blocks]
+
+
+def _kept(
+    e: PrimExpr, used: list[IterVar], position: int, scope: str
+) -> tuple[Block, Buffer, PrimExpr]:
+    """(the block that computes `e`, its buffer, the load that stands for `e`)."""
+    name = f"index_{position}"
+    sizes = tuple(a.range.extent for a in used)
+    buffer = decl_buffer(sizes, e.dtype, name, scope=scope)
+    new = [new_axis(f"v{k}", a.range.extent, a.var.dtype) for k, a in enumerate(used)]
+    places = {a.var: cast(a.var.dtype, v.var) + a.range.min for a, v in zip(used, new)}
+    store = BufferStore(buffer, substitute(e, places), tuple(v.var for v in new))
+    block = Block(tuple(new), (), (), name, store)
+    return block, buffer, BufferLoad(buffer, tuple(a.var - a.range.min for a in used))
+
+
+def _of_axes(e: Any, axes: dict[Var, IterVar]) -> bool:
+    """Whether `e` is computed from the axes alone, and cannot fail where it would not be asked."""
+    inside = free_variables(e)
+    if not inside or not inside <= set(axes):
+        return False
+    for n in walk(e):
+        if isinstance(n, BufferLoad):
+            return False
+        if isinstance(n, Call) and getattr(n.op, "effect", "") != "pure":
+            return False
+    return True
+
+
+def _indices(block: Block, axes: dict[Var, IterVar]) -> list[PrimExpr]:
+    """The indices of loads that are computed from axes by more than sums."""
+    by_id: dict[int, PrimExpr] = {}
+    for n in walk(block.body):
+        for i in n.indices if isinstance(n, BufferLoad) else ():
+            plain = all(type(m).__name__ in ("Add", "Sub", "Var", "IntImm") for m in walk(i))
+            if not plain and _of_axes(i, axes):
+                by_id.setdefault(id(i), i)
+    return list(by_id.values())
+
+
+def _often(block: Block, axes: dict[Var, IterVar], threshold: int) -> list[PrimExpr]:
+    """The expressions of axes that occur more than `threshold` times, the largest ones."""
+    count: dict[int, int] = {}
+    by_id: dict[int, PrimExpr] = {}
+    body: Node = block.body
+    for n in descend(body, children):
+        if isinstance(n, PrimExpr) and not isinstance(n, (Var, IntImm, Cast)) and _of_axes(n, axes):
+            count[id(n)] = count.get(id(n), 0) + 1
+            by_id[id(n)] = n
+    chosen = {k for k, times in count.items() if times > threshold}
+    inner = {id(m) for k in chosen for m in walk(by_id[k]) if m is not by_id[k] and id(m) in chosen}
+    often = [by_id[k] for k in chosen - inner if by_id[k].dtype is not DataType("bool")]
+    return sorted(often, key=str)

@@ -85,7 +85,7 @@ class Filter(NamedTuple):
 def match_filter(block: Block) -> Filter | str:
     """The filter that a block is, or why it is none."""
     reducer = match_reducer(block)
-    if reducer is None or reducer.name != "sum" or len(reducer.updates) != 1:
+    if reducer is None or reducer.name != "sum":
         return "it sums no products"
     product = reducer.updates[0]
     loads: list[Any] = [product.a, product.b] if isinstance(product, Mul) else []
@@ -225,8 +225,12 @@ class _Form:
             return _chosen(a, matrix.data, lines)
 
         inputs = self._stage("inputs", (batch, tiles, count, depth, across), dtype, differences)
-        self._products(inputs, weight, (batch, panels, tiles, wide, count, panel))
-        products = self.buffers[-1]
+        shape = (batch, panels, tiles, wide, count, panel)
+
+        def step(n: Any, p: Any, t: Any, w: Any, a: Any, o: Any, k: Any, s: Any) -> PrimExpr:
+            return inputs[n, t, a, k, w + s] * weight[p, a, k, s, o]
+
+        products = self._stage("products", shape, dtype, step, sums=weight.shape[2:4])
         self.products = self.blocks[-1]
 
         def results(n: Any, p: Any, t: Any, i: Any, w: Any, o: Any) -> PrimExpr:
@@ -247,32 +251,25 @@ class _Form:
         dtype: str,
         value: Callable[..., PrimExpr],
         out: Buffer | None = None,
+        sums: Sequence[Any] = (),
     ) -> Buffer:
-        """A block that computes each element of `out`, or of a buffer of its own."""
+        """A block that computes each element of `out`, or of a buffer of its own; over axes of the
+        sizes `sums` it adds up.
+        """
         if out is None:
             out = decl_buffer(shape, dtype, name)
             self.buffers.append(out)
         axes = [new_axis(f"v{k}", e, self._index) for k, e in enumerate(shape)]
         position = tuple(a.var for a in axes)
-        self._add(Block(tuple(axes), (), (), name, BufferStore(out, value(*position), position)))
-        return out
-
-    def _products(self, inputs: Buffer, weight: Buffer, shape: Sequence[Any]) -> None:
-        out = decl_buffer(shape, str(inputs.dtype), "products")
-        self.buffers.append(out)
-        axes = [new_axis(f"v{k}", e, self._index) for k, e in enumerate(shape)]
-        sums = [new_axis(*x, self._index, "reduce") for x in zip("cs", weight.shape[2:4])]
-        n, p, t, w, a, o = position = tuple(x.var for x in axes)
-        k, s = (x.var for x in sums)
-        step = inputs[n, t, a, k, w + s] * weight[p, a, k, s, o]
-        body = BufferStore(out, BufferLoad(out, position) + step, position)
-        init = BufferStore(out, const(0, out.dtype), position)
-        self._add(Block((*axes, *sums), (), (), "products", body, init))
-
-    def _add(self, block: Block) -> None:
-        reads, writes, _ = get_block_access_region(block.replace(init=None))
+        axes += [new_axis(*x, self._index, "reduce") for x in zip("cs", sums)]
+        each = value(*(a.var for a in axes))
+        init = BufferStore(out, const(0, out.dtype), position) if sums else None
+        body = BufferStore(out, BufferLoad(out, position) + each if sums else each, position)
+        block = Block(tuple(axes), (), (), name, body)
+        reads, writes, _ = get_block_access_region(block)
         own = [r for r in reads if r.buffer not in {w.buffer for w in writes}]
-        self.blocks.append(block.replace(reads=tuple(own), writes=tuple(writes)))
+        self.blocks.append(block.replace(reads=tuple(own), writes=tuple(writes), init=init))
+        return out
 
 
 def _chosen(row: Any, matrix: np.ndarray, terms: Sequence[PrimExpr]) -> PrimExpr:

@@ -392,10 +392,7 @@ def check_moves_up(state: State, block: Block, producer: Block) -> None:
         between = order[id(producer)] < order[id(other)] < order[id(block)]
         if not between and not shares:
             continue
-        theirs = facts_of(state, other)
-        hit = (theirs.write_data() & (facts.read_data() | facts.write_data())) | (
-            theirs.read_data() & facts.write_data()
-        )
+        hit = facts_of(state, other).shared_data(facts)
         if hit:
             told = f"block {other.name_hint}, between them or in the same loop"
             refuse(f"{what}: {told}, uses {next(iter(hit)).name}", block, other)

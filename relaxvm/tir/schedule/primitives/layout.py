@@ -281,7 +281,7 @@ def _written_whole(state: State, buffer: Buffer) -> bool:
     facts = facts_of(state, writers[0])
     if not facts.idempotent or facts.guarded:
         return False
-    access = next(a for a in facts.writes if a.buffer.data is buffer.data)
+    access = facts.write_of(buffer)
     return domain_box(state, writers[0], access).fills(buffer.shape, Numbers(state.analyzer))
 
 

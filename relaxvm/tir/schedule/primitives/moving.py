@@ -399,9 +399,8 @@ def _check_producers(state: State, move: _Move) -> list[BlockRealize]:
             _check_earlier(state, move, r)
         if r is move.realize or rank[id(r)] < first:
             continue
-        touched = theirs.read_data() | theirs.write_data()
         other = r.block.name_hint
-        clash = touched & facts.write_data()
+        clash = theirs.touched_data() & facts.write_data()
         within = move.target in state.around(r)
         if clash and (within or rank[id(r)] < mine):
             refuse(
@@ -441,10 +440,7 @@ def _check_earlier(state: State, move: _Move, r: BlockRealize) -> None:
     """A block before the target, but in a loop around it, must have nothing to do with the moved
     one: it is not complete there.
     """
-    mine, theirs = facts_of(state, move.block), facts_of(state, r.block)
-    hit = (theirs.write_data() & mine.read_data()) | (
-        (theirs.read_data() | theirs.write_data()) & mine.write_data()
-    )
+    hit = facts_of(state, r.block).shared_data(facts_of(state, move.block))
     for f in move.entered:
         if hit and number_of(f.extent) != 1 and f in state.around(r):
             refuse(

@@ -54,7 +54,7 @@ def factors_of(block: Block) -> tuple[Factor, Factor] | None:
     An offset (a zero point) changes with spatial axes only.
     """
     reducer = match_reducer(block)
-    if reducer is None or reducer.name != "sum" or len(reducer.buffers) != 1:
+    if reducer is None or reducer.name != "sum":
         return None
     product = reducer.updates[0]
     if not isinstance(product, Mul):

@@ -77,8 +77,7 @@ def decompose_padding(state: State, block: Block, loop: Var) -> tuple[State, Blo
     check_runs_everywhere(state, block, f"block {name} cannot be taken apart")
     written = facts_of(state, block).write_data()
     for r in state.child_realizes(target.body):
-        facts = facts_of(state, r.block)
-        if r is not realize and (facts.read_data() | facts.write_data()) & written:
+        if r is not realize and facts_of(state, r.block).touched_data() & written:
             refuse(f"block {r.block.name_hint} uses the same elements in loop {loop.name}", r.block)
     filling = block.replace(body=store.replace(value=outside), name_hint=f"{name}_pad_const")
     fill_realize: Stmt = BlockRealize(realize.iter_values, realize.predicate, filling)
