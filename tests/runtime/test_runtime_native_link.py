@@ -220,7 +220,10 @@ def test_without_a_cache_folder_the_entry_is_compiled(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("RELAXVM_CACHE_DIR", str(tmp_path / "file" / "x"))
     monkeypatch.setattr(trust, "_keys", {})
-    assert trampoline.object_code(trampoline.layout.entry_ir)[:4] in (b"\x7fELF", b"\xcf\xfa\xed\xfe")
+    assert trampoline.object_code(trampoline.layout.entry_ir)[:4] in (
+        b"\x7fELF",
+        b"\xcf\xfa\xed\xfe",
+    )
 
 
 def test_code_is_released_with_its_last_function():

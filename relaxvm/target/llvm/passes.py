@@ -23,10 +23,11 @@ class Recipe(NamedTuple):
     """Which of LLVM's passes run.
 
     level       of the pipeline; None: the few passes that help straight code between calls
-    slp         whether statements become vectors; `loops`, whether loops do and are unrolled;
-                without either, functions are simplified one by one and no more is done
+    slp         whether statements become vectors; `loops`, whether loops do; without either,
+                functions are simplified one by one and no more is done
     code_level  of the code generator: 0 makes code fast rather than well
-    lsr         whether that reduces the strength of loops, where only simplified functions come in
+    unrolls     whether loops that become vectors, and others, are unrolled
+    lsr         whether the code generator reduces the strength of loops
     promotes    whether there are sums in other memory than arrays at constant places, which LLVM
                 has to find registers for; else the simplifying passes are but four
     """
@@ -35,7 +36,8 @@ class Recipe(NamedTuple):
     slp: bool
     loops: bool
     code_level: int
-    lsr: bool = False
+    unrolls: bool = True
+    lsr: bool = True
     promotes: bool = True
 
     def __str__(self) -> str:
@@ -44,6 +46,8 @@ class Recipe(NamedTuple):
         if self.level < 2 or self.slp:
             return f"level {self.level}"
         less = "SLP" if self.loops else "SLP, vectorised loops and unrolling"
+        if self.loops and not self.unrolls:
+            less = "SLP and unrolling"
         return f"level {self.level} without {less}"
 
 
@@ -91,7 +95,7 @@ def work(binding: Any, request: dict[str, Any], alone: bool) -> tuple[bytes, byt
         # Loop strength reduction takes a quarter of the code generator's time. Kernels of vectors
         # that are written out run as fast without; where loops of scalars are left, ResNet-50 would
         # be a fiftieth slower, a max pool a twentieth.
-        off = "true" if _only_simplifies(recipe) and not recipe.lsr else "false"
+        off = "false" if recipe.lsr else "true"
         binding.set_option("relaxvm", f"-disable-lsr={off}")
     return (
         bytes(target.emit_object(module)) if "object" in emit else b"",
@@ -130,7 +134,8 @@ def _optimise(binding: Any, module: Any, target: Any, recipe: Recipe) -> None:
     options = binding.create_pipeline_tuning_options(
         speed_level=1 if recipe.level is None else recipe.level
     )
-    options.loop_vectorization = options.loop_unrolling = recipe.loops
+    options.loop_vectorization = recipe.loops
+    options.loop_unrolling = recipe.loops and recipe.unrolls
     options.slp_vectorization = recipe.slp
     builder = binding.create_pass_builder(target, options)
     if recipe.level is None:

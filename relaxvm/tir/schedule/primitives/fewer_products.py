@@ -209,7 +209,7 @@ class _Form:
             column = [f.weight[p * panel + o, k, r, s] for r in range(ROWS)]
             return _chosen(a, matrix.weight, column)
 
-        shape = (panels, count, depth, taps, panel)
+        shape: tuple[Any, ...] = (panels, count, depth, taps, panel)
         weight = self._stage(f.weight.name, shape, dtype, transformed)
         if tiles * rows != height:
             more = (batch, depth, tiles * rows + ROWS - 1, across)
