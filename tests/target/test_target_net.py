@@ -13,6 +13,7 @@ import textwrap
 import threading
 import time
 import warnings
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -548,6 +549,28 @@ def test_a_loop_of_scalars_is_an_innermost_one_that_llvm_may_make_vectors_of(tex
 )
 def test_strength_is_reduced_where_addresses_or_beginnings_are_many(text, reduced):
     assert machine._gains_by_strength_reduction(text) is reduced
+
+
+@pytest.mark.parametrize(
+    ("text", "level", "wanted"),
+    [
+        (a_loop(VECTOR * 60), 2, machine._VECTORS),
+        (a_loop(VECTOR * 60) + a_loop(STORE, name="loop5"), 2, machine._MIXED),
+        (a_loop(VECTOR * 60) + a_loop(STORE, name="loop5"), 3, machine.Recipe(3, False, True, 3)),
+        (a_loop(VECTOR * 9) + a_loop(STORE, name="loop5"), 2, machine.Recipe(2, False, True, 2)),
+        (a_loop(STORE), 2, machine.Recipe(2, True, True, 2)),
+    ],
+)
+def test_what_llvm_is_asked_for_first(monkeypatch, text, level, wanted):
+    chosen = []
+    monkeypatch.setattr(
+        machine, "_compiled", lambda text, to, recipes, *rest: chosen.extend(recipes)
+    )
+    machine.compile_text(text, replace(machine.host_machine(), opt_level=level))
+    assert chosen[0] == wanted
+    # If LLVM does not survive that, it is asked for less and less.
+    assert str(chosen[0]) != str(chosen[1])
+    assert len(set(chosen)) == len(chosen)
 
 
 # -- processes of every kind -----------------------------------------------------------------------

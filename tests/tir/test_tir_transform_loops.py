@@ -589,6 +589,71 @@ def main(A: T.Buffer((64,), "float32")):
         assert not any(WRITTEN_OUT in n.annotations for n in walk(out) if isinstance(n, For))
 
 
+STEPS = """
+def main(A: T.Buffer((512,), "float32"), B: T.Buffer((4096,), "float32")):
+    for k in %s:
+        for i in T.unroll(%d):
+            %s
+"""
+SUM = "A[T.Ramp(i * 8, 1, 8)] = A[T.Ramp(i * 8, 1, 8)] + B[T.Ramp(k * 8 + i * 16, 1, 8)]"
+
+
+def in_steps(loop, stores, statement=SUM, attribute=True):
+    """The extents of serial loops, and of those that are written out, of a function that gives what
+    it gave before.
+    """
+    fn = parse(STEPS % (loop, stores, statement))
+    fn = fn.with_attr({WRITES_OUT: attribute})
+    after = UnrollLoop()(IRModule({"main": fn}))["main"]
+    b = np.random.default_rng(0).random(4096, "float32")
+    results = np.ones((2, 512), "float32")
+    for each, result in zip((fn, after), results):
+        interpret(each, result, b)
+    np.testing.assert_array_equal(*results)
+    loops = [n for n in walk(after) if type(n) is For]
+    return tuple(
+        [int(n.extent) for n in loops if (n.kind == kind)]
+        for kind in (ForKind.SERIAL, ForKind.UNROLLED)
+    )
+
+
+@pytest.mark.parametrize(
+    ("loop", "stores", "serial", "written"),
+    [
+        ("range(64)", 10, [16], [4, 10]),
+        ("range(3, 67)", 12, [16], [4, 12]),
+        ("range(63)", 10, [9], [7, 10]),
+        ("range(61)", 10, [61], [10]),  # no steps that fit
+        ("range(64)", 31, [32], [2, 31]),
+        ("range(64)", 32, [64], [32]),  # enough as they are
+        ("range(2, 6)", 3, [], [4, 3]),  # short: written out
+        ('T.serial(64, annotations={"tir.prefetch": 64})', 10, [16], []),
+        ('T.serial(3, annotations={"tir.prefetch": 64})', 10, [3], []),
+        ('T.serial(64, annotations={"mine": 1})', 10, [64], [10]),
+        ("T.parallel(64)", 10, [], [10]),
+    ],
+)
+def test_innermost_loops_that_store_few_vectors_take_several_iterations_a_step(
+    loop, stores, serial, written
+):
+    assert in_steps(loop, stores) == (serial, written)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "A[i] = A[i] + B[k * 8 + i]",
+        "A[T.Ramp(i * 8, 1, 8)] = B[T.Ramp(k * 8 + i, 2, 8)]",
+        "A[T.Ramp(i * 8, 1, 8)] = T.exp(B[T.Ramp(k * 8 + i * 8, 1, 8)])",
+        "A[T.Ramp(i * 8, 1, 8)] = T.Broadcast(T.Cast('float32', k), 8)",
+        "A[T.Ramp(i * 8, 1, 32)] = B[T.Ramp(k * 8 + i * 8, 1, 32)]",
+    ],
+)
+def test_other_innermost_loops_stay(statement):
+    assert in_steps("range(64)", 10, statement)[0] == [64]
+    assert in_steps("range(64)", 10, attribute=False)[0] == [64]
+
+
 # -- Simplify and RemoveNoOp -----------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ from ...runtime import KernelInfo, Plain, rows_replaced
 from ...tir import PrimFunc
 from ...tir.analysis import called_functions, verify_well_formed
 from ...tir.schedule import builtins_replaced
+from ...tir.schedule.plans import DefaultSchedule
 from ...tir.transform import WRITES_OUT, lower_module
 from .codegen import Generator, InnerKernel, generate
 from .dot_units import vector_units
@@ -368,12 +369,12 @@ def _scheduled(mod: IRModule, schedule: Pass | None) -> IRModule:
     if schedule is None:
         return mod
     scheduled: IRModule = Sequential((schedule,), name="schedule")(mod)
+    if checks_enabled() or schedule.info is not DefaultSchedule.info:
+        verify_well_formed(scheduled)
     return note_flops(mod, scheduled)
 
 
 def _lowered(mod: IRModule, machine: Machine) -> IRModule:
-    if checks_enabled():
-        verify_well_formed(mod)  # what the schedule made of functions that were so
     told: dict[str, Any] = {WRITES_OUT: True}
     units = vector_units(machine)
     if units is not None:
