@@ -172,7 +172,9 @@ def in_panels(rows, panel=None):
 
 
 @pytest.mark.parametrize(
-    ("rows", "panel", "asked"), [(8, None, 2), (8, 512, 1), (2, 512, 1), (1, 512, 2)]
+    # In a step of eight iterations, which read 16 vectors: half a line each.
+    ("rows", "panel", "asked"),
+    [(8, None, 16), (8, 512, 1), (2, 512, 4), (1, 512, 16)],
 )
 def test_each_pass_over_a_panel_asks_for_its_share_of_the_next(rows, panel, asked):
     fn = in_panels(rows, panel)

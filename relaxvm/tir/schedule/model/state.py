@@ -14,8 +14,20 @@ from typing import Any, NoReturn
 
 from ....arith import Analyzer
 from ....base import ScheduleError, submodules
-from ....ir import Add, IntImm, Node, PrimExpr, Substitution, Var, const, descend, enter_leave, walk
-from ....ir.walk import nodes_of, transform
+from ....ir import (
+    Add,
+    IntImm,
+    Node,
+    PrimExpr,
+    Substitution,
+    Var,
+    const,
+    descend,
+    enter_leave,
+    nodes_of,
+    walk,
+)
+from ....ir.walk import transform
 from ...copies import fresh_copy
 from ...stmt import (
     Block,
