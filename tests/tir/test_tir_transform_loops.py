@@ -621,11 +621,11 @@ def in_steps(loop, stores, statement=SUM, attribute=True):
     ("loop", "stores", "serial", "written"),
     [
         ("range(64)", 10, [16], [4, 10]),
-        ("range(3, 67)", 12, [32], [2, 12]),
-        ("range(63)", 10, [21], [3, 10]),
+        ("range(3, 67)", 12, [16], [4, 12]),
+        ("range(63)", 10, [9], [7, 10]),
         ("range(61)", 10, [61], [10]),  # no steps that fit
-        ("range(64)", 23, [32], [2, 23]),
-        ("range(64)", 24, [64], [24]),  # enough as they are
+        ("range(64)", 31, [32], [2, 31]),
+        ("range(64)", 32, [64], [32]),  # enough as they are
         ("range(2, 6)", 3, [], [4, 3]),  # short: written out
         ('T.serial(64, annotations={"tir.prefetch": 64})', 10, [16], []),
         ('T.serial(3, annotations={"tir.prefetch": 64})', 10, [3], []),
