@@ -218,10 +218,11 @@ class _Unroll(StmtRewriter):
             zero, number = IntImm(var.dtype, 0), IntImm(var.dtype, times)
             body = substitute(stmt.body, {var: stmt.min + outer * times + inner})
             step = For(inner, zero, number, ForKind.SERIAL, body)
-        written: Stmt = seq(*iterations(step, times))
         if moves:
             more = {WRITTEN_OUT: const(nodes * (times - 1), "int64")}
-            written = step.replace(kind=ForKind.UNROLLED, annotations=more)
+            written: Stmt = step.replace(kind=ForKind.UNROLLED, annotations=more)
+        else:
+            written = seq(*iterations(step, times))
         left = _Left(times * left.stores, not is_whole, left.depth + 1)
         if is_whole:
             return written, left
