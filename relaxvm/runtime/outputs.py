@@ -162,25 +162,26 @@ def _lies_there(memory: np.ndarray, source: np.ndarray) -> bool:
 
 def _places_of(info: FunctionInfo, out: object) -> Iterator[_Place]:
     """The parts of `out`, tuples before their fields, checked against what the function gives."""
-    count = itertools.count(1)
-
-    def parts(
-        part: Any, wanted: Info | None, where: str, path: tuple[int, ...]
-    ) -> Iterator[_Place]:
+    waiting: list[tuple[Any, Info | None, str, tuple[int, ...]]] = [
+        (out, info.ret, f"{info.name}: out", ())
+    ]
+    seen = 0
+    while waiting:
+        part, wanted, where, path = waiting.pop()
         place = _Place(where, path)
-        if next(count) > _MAX_PLACES or len(path) > MAX_NESTING:
+        seen += 1
+        if seen > _MAX_PLACES or len(path) > MAX_NESTING:
             raise VMTypeError(f"{info.name}: out: too many or too deeply nested arrays")
-        fields: Iterable[Info | None] = ()
         if isinstance(part, (tuple, list)):
             place.count = len(part)
             fields = _fields_for(part, wanted, where)
+            waiting.extend(
+                (item, field, f"{where}[{i}]", (*path, i))
+                for i, (item, field) in reversed(list(enumerate(zip(part, fields))))
+            )
         elif part is not None:
             place.memory, place.dtype = _writable(part, wanted, where)
         yield place
-        for i, field in enumerate(fields):
-            yield from parts(part[i], field, f"{where}[{i}]", (*path, i))
-
-    yield from parts(out, info.ret, f"{info.name}: out", ())
 
 
 def _fields_for(parts: Any, wanted: Info | None, where: str) -> Iterable[Info | None]:
