@@ -43,8 +43,14 @@ from .workers import compile_units
 MAX_PORTABLE_BYTES = 1 << 28
 # What well-typed nodes lead to in places where no builder of ours would put them.
 _MISPLACED = (
-    *(TypeError, ValueError, AttributeError, LookupError, AssertionError),
-    *(RecursionError, ArithmeticError, MemoryError),
+    TypeError,
+    ValueError,
+    AttributeError,
+    LookupError,
+    AssertionError,
+    RecursionError,
+    ArithmeticError,
+    MemoryError,
 )
 # Machines whose CPython has the layouts of `runtime.pyabi`.
 _64_BITS = ("x86_64", "amd64", "aarch64", "arm64", "riscv64", "ppc64le", "powerpc64le")

@@ -199,10 +199,12 @@ def generate(
             definition = Definition(gv, fn, signature, symbol, ret, called[gv])
             generator.functions[gv] = definition
             (define or _define)(generator, definition, gv in wanted)
+    infos = []
     for gv in mod:
         if gv in wanted:
             with _named(gv):
-                generator.infos += (_wrap(generator, generator.functions[gv]),)
+                infos.append(_wrap(generator, generator.functions[gv]))
+    generator.infos = tuple(infos)
     return generator
 
 

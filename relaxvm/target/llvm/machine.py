@@ -206,6 +206,9 @@ def compile_text(
     straight  a second module, linked with the first, that needs none of LLVM's passes
     name      what it is called in a warning
     """
+    unknown = {*emit} - {"object", "llvm", "asm"}
+    if unknown:
+        raise CodegenError(f"cannot emit {', '.join(sorted(unknown))}; wanted object, llvm or asm")
     recipes = _recipes(machine.opt_level, text.count("\n"))
     if _stores_vectors(text):
         recipes = list(dict.fromkeys(recipe._replace(slp=False) for recipe in recipes))
@@ -221,9 +224,10 @@ def compile_text(
 
 def _recipes(level: int, lines: int) -> list[Recipe]:
     """How LLVM compiles a kernel of so many lines: the first that it survives counts."""
-    every = Recipe(level, level > 1, level > 1, max(level, 1))
-    no_loops = every._replace(slp=False, loops=False)
-    recipes = [every, every._replace(slp=False), no_loops, Recipe(1, False, False, 1), _PLAIN]
+    every = Recipe(level, level > 1, level > 1, max(level, 1), lsr=level != 1)
+    no_loops = every._replace(slp=False, loops=False, lsr=level == 0)
+    simple = Recipe(1, False, False, 1, lsr=False)
+    recipes = [every, every._replace(slp=False), no_loops, simple, _PLAIN]
     # Both vectorisers, and the code generator, take more than twice as long for twice the lines.
     if lines > _USUAL_LINES:
         recipes = recipes[2:]
@@ -299,8 +303,13 @@ def _compiled(
 ) -> Compiled:
     machine.check()
     request = {
-        **{"triple": machine.triple, "cpu": machine.cpu, "features": machine.features},
-        **{"text": text, "straight": straight, "emit": emit, "verify": config.checks_enabled()},
+        "triple": machine.triple,
+        "cpu": machine.cpu,
+        "features": machine.features,
+        "text": text,
+        "straight": straight,
+        "emit": emit,
+        "verify": config.checks_enabled(),
     }
     seconds = PassContext.current().get("target.llvm_seconds")
     seconds *= max(1.0, text.count("\n") / _USUAL_LINES)

@@ -45,10 +45,9 @@ class Recipe(NamedTuple):
             return "the passes for straight code"
         if self.level < 2 or self.slp:
             return f"level {self.level}"
-        less = "SLP" if self.loops else "SLP, vectorised loops and unrolling"
-        if self.loops and not self.unrolls:
-            less = "SLP and unrolling"
-        return f"level {self.level} without {less}"
+        if not self.loops:
+            return f"level {self.level} without SLP, vectorised loops and unrolling"
+        return f"level {self.level} without SLP{'' if self.unrolls else ' and unrolling'}"
 
 
 def prepare() -> Any:
@@ -93,8 +92,8 @@ def work(binding: Any, request: dict[str, Any], alone: bool) -> tuple[bytes, byt
         module.link_in(further)
     if alone:
         # Loop strength reduction takes a quarter of the code generator's time. Kernels of vectors
-        # that are written out run as fast without; where loops of scalars are left, ResNet-50 would
-        # be a fiftieth slower, a max pool a twentieth.
+        # that are written out run as fast without, with some loops of scalars among them, too;
+        # where those are all, a max pool would be a twentieth slower.
         off = "false" if recipe.lsr else "true"
         binding.set_option("relaxvm", f"-disable-lsr={off}")
     return (

@@ -85,7 +85,7 @@ _NO_INTERLEAVING = 7
 _FEW_ITERATIONS = 8
 # Sums of so few scalars it writes out whole, and makes vectors of the loop around them, with a
 # shuffle for each element: a third of a second for averages of 7x7 pixels. As loops they are
-# vectors of their own, as fast.
+# vectors of their own, and run in half the time.
 _SHORT_SUM = 64
 _OUT_OF_MEMORY = "out of memory for a local buffer"
 
@@ -153,7 +153,8 @@ class KernelEmitter(ExprEmitter):
         self.uses_threads = False
         self.unfenced: list[Function] = []
         self._scalar_loops: set[Var] = set()
-        self._scalar_sums = 0
+        # Whether scalars are added up since a loop began or ended.
+        self._adds_scalars = False
         self._stores: dict[BufferStore, _Store] = {}
         self._long_loops = 0  # how many were emitted
         self._slots: list[Value] = []
@@ -278,7 +279,7 @@ class KernelEmitter(ExprEmitter):
         """
         # Vectors are partial results already: their order is the schedule's.
         is_scalar = value.dtype.lanes == 1
-        self._scalar_sums += is_scalar
+        self._adds_scalars |= is_scalar
         flags = "reassoc contract" if is_scalar else "contract"
         if isinstance(value, Add) and isinstance(step, Mul):
             factors = (self.evaluate(step.a), self.evaluate(step.b))
@@ -361,21 +362,23 @@ class KernelEmitter(ExprEmitter):
                 "" if isinstance(stmt.extent, IntImm) else "sgt" if dtype.kind == "int" else "ne"
             )
 
-            long_before, sums_before = self._long_loops, self._scalar_sums
+            long_before = self._long_loops
             known = stmt.extent.value if isinstance(stmt.extent, IntImm) else None
+            is_short = known is not None and _FEW_ITERATIONS < known <= _SHORT_SUM
 
             def hint() -> str:
                 # What not to do: LLVM warns on the user's stderr about wishes it cannot follow.
                 hints = [NO_VECTORS] if stmt.loop_var in self._scalar_loops else []
-                is_short = known is not None and _FEW_ITERATIONS < known <= _SHORT_SUM
-                if self._long_loops > long_before or (is_short and self._scalar_sums > sums_before):
+                if self._long_loops > long_before or (is_short and self._adds_scalars):
                     hints.append(NO_UNROLLING)
                 return self.module.loop_hints(hints)
 
             with text.for_(extent, guard=guard, note=hint, hoists=True) as counter:
                 self.bind_counter(stmt, counter, first_wide)
                 ask_ahead(self, stmt)
+                self._adds_scalars = False
                 yield stmt.body
+            self._adds_scalars = False
             self._long_loops += known is None or known > _FEW_ITERATIONS
 
     def _copies(self, stmt: For) -> Steps:

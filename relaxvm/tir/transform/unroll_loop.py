@@ -130,7 +130,7 @@ class _Unroll(StmtRewriter):
         super().__init__()
         # Passes of a user are promised straight code, and checks are of one access each.
         seen = ctx.get("tir.add_lower_pass") or ctx.get("tir.instrument_bound_checkers")
-        self._leaves = self._vectors = bool(fn.get_attr(WRITES_OUT, False)) and not seen
+        self._steps = self._leaves = bool(fn.get_attr(WRITES_OUT, False)) and not seen
         names = ("auto_max_step", "auto_max_depth", "auto_max_extent", "explicit_unroll")
         self.options = {name: ctx.get(f"{_KEY}.{name}") for name in names}
         self.local = ctx.get(f"{_KEY}.unroll_local_access")
@@ -199,17 +199,19 @@ class _Unroll(StmtRewriter):
         and to find places costs as much as the rest. It is written out if it is short.
         """
         steps = [n for n in range(2, min(_MOST_IN_STEP, extent) + 1) if extent % n == 0]
-        if not steps or not self._vectors or left.loops or not 0 < left.stores < _STORES_IN_STEP:
+        if not steps or not self._steps or left.loops or not 0 < left.stores < _STORES_IN_STEP:
             return None
         times = next((n for n in steps if n * left.stores >= _STORES_IN_STEP), steps[-1])
         is_whole, asks = times == extent, PREFETCH in stmt.annotations
         moves = not asks and _differs_in_places(stmt.loop_var, stmt.body)
-        if (is_whole == asks and not moves) or not stmt.annotations.keys() <= _ASKING:
+        # Straight copies are made of loops that ask, but for short ones, and of short ones that
+        # do not.
+        if not (moves or is_whole != asks) or not stmt.annotations.keys() <= _ASKING:
             return None
         nodes = _written_nodes(stmt.body)
         if nodes * times > min(_NODES_IN_STEP, self._nodes_left):
             return None
-        if not all(map(_has_one_place, walk(stmt.body))):
+        if not all(map(_is_of_whole_vectors, walk(stmt.body))):
             return None
         self._nodes_left -= nodes * times
         step, var = stmt, stmt.loop_var
@@ -237,9 +239,9 @@ def _written_nodes(body: Stmt) -> int:
     return len(below) + sum(map(int, copies))
 
 
-def _has_one_place(n: Any) -> bool:
-    """Whether it is no store of a scalar or of more than fits two registers, no distance between
-    elements and no choice: of those LLVM knows more as long as they are a loop.
+def _is_of_whole_vectors(n: Any) -> bool:
+    """Whether a node is no store of a scalar or of more than fits two registers, no distance
+    between elements and no choice: of those LLVM knows more as long as they are a loop.
     """
     if type(n) is BufferStore:
         dtype = n.value.dtype
