@@ -12,7 +12,7 @@ import relaxvm
 import relaxvm.meta_schedule as ms
 from relaxvm import cli, relax, te
 from relaxvm.base import ScheduleError
-from relaxvm.meta_schedule import processes, progress
+from relaxvm.meta_schedule import engine, processes, progress
 from relaxvm.meta_schedule.engine import Engine, Trials
 from relaxvm.meta_schedule.features import NAMES, Detail, features_of_stores, of_whole
 from relaxvm.meta_schedule.measure import Measurer, OutOfTime
@@ -86,6 +86,15 @@ def test_an_interrupt_keeps_the_best_and_the_next_run_goes_on(tmp_path):
     again = relaxvm.tune(bad_default(12), 600, work_dir=tmp_path, max_trials=2)
     assert again.ended == "trials" and again.tasks[0].trials == 2
     assert "us" in str(again) and again.to_plain()["tasks"][0]["trials"] == 2
+
+
+@pytest.mark.parametrize(("share", "trials"), [(0.95, 0), (0.85, 2)])
+def test_a_kernel_at_the_roof_is_left_alone(monkeypatch, share, trials):
+    monkeypatch.setattr(engine, "_AT_ROOF", 0.9)
+    monkeypatch.setattr(Engine, "_of_roof", lambda self, task: share)
+    (task,) = relaxvm.tune(bad_default(12), 600, max_trials=2, listener=False).tasks
+    assert task.trials == trials and task.roof_share == share
+    assert (task.state == "at the machine's roof (95%): left alone") == (trials == 0)
 
 
 def test_a_model_is_tuned_by_the_shares_of_its_kernels(tmp_path):
