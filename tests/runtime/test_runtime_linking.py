@@ -77,6 +77,13 @@ def test_both_ways_give_the_same_code(by_hand, monkeypatch):
     assert first(3) == 2 * abs(7 - 40) + 10 + 1000
 
 
+@pytest.mark.skipif(not BY_HAND, reason="LLVM links here")
+def test_where_code_stands_in_a_line_does_not_follow_from_what_is_before_it():
+    for objects in ([FIRST, SECOND], [SECOND, FIRST]):
+        code = LinkedCode([*map(compiled, objects)], ["first", "twice"], IMPORTS)
+        assert {address % 64 for address in code.addresses.values()} == {0}
+
+
 def test_what_cannot_be_linked_is_an_error():
     alone = compiled(SECOND)
     for objects, symbols in (
