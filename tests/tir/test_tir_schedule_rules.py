@@ -18,6 +18,7 @@ from relaxvm.script import from_source
 from relaxvm.target import cpu_model
 from relaxvm.tir import Allocate, For, ForKind
 from relaxvm.tir.schedule.plans import DefaultSchedule, schedule_function, tile_shape
+from relaxvm.tir.schedule.plans.movement import copy_by_squares
 from relaxvm.tir.schedule.plans.sums import keep_orders, sum_orders
 from relaxvm.tir.transform import lower_module
 
@@ -269,6 +270,17 @@ def test_exact_numerics_refuse_parts_of_a_sum_that_change_places():
     fused.reorder(second, first)
     with pytest.raises(ScheduleError, match="another order"):
         keep_orders(fused, orders)
+
+
+def test_exact_numerics_allow_squares_that_are_turned_round():
+    sch = tir.Schedule(matmul(32, 64, 24))
+    block = sch.get_child_blocks(sch.get_block("root"))[0]
+    orders = sum_orders(sch, [block])
+    turned = sch.cache_read(block, 0, "global")
+    sch.transform_layout(turned, ("write", 0), lambda i, k: (k, i))
+    along, across = sch.get_loops(turned)
+    copy_by_squares(sch, turned, across, along, 8, (8, 8))
+    keep_orders(sch, orders)
 
 
 def test_tiles_fit_the_registers():

@@ -36,6 +36,7 @@ from ....ir import (
     descend,
     is_const,
     substitute,
+    walk,
 )
 from ...stmt import (
     Block,
@@ -51,6 +52,8 @@ from ...stmt import (
 from ...transform.rewriter import constant
 from ..model.reducer import match_reducer
 from ..model.state import free_variables
+from ..model.trace import Instruction
+from ..primitives.intrin import TensorIntrin
 from ..schedule import Schedule
 from .queries import reduces
 
@@ -168,10 +171,8 @@ def _missed(block: Block, symbols: frozenset[Var]) -> bool:
 # -- the order of terms ----------------------------------------------------------------------------
 
 
-# These take sums apart, whatever the order of loops is.
-_TAKE_APART = frozenset(
-    {"rfactor", "separate_window", "pack_contraction", "fewer_products", "tensorize"}
-)
+# These take sums apart, whatever the order of loops is; so does an intrinsic that sums.
+_TAKE_APART = frozenset({"rfactor", "separate_window", "pack_contraction", "fewer_products"})
 # Reductions that give the same in any order.
 _ANY_ORDER = frozenset({"max", "min"})
 
@@ -184,11 +185,17 @@ def sum_orders(sch: Schedule, blocks: Sequence[Any]) -> dict[Any, tuple[int, ...
 def keep_orders(sch: Schedule, orders: Mapping[Any, tuple[int, ...]]) -> None:
     """Raise ScheduleError unless the blocks reduce in these orders, in one piece."""
     for inst in sch.trace.insts if orders else ():
-        if inst.name in _TAKE_APART:
+        if inst.name in _TAKE_APART or (inst.name == "tensorize" and _sums(inst)):
             raise ScheduleError(f"{inst.name} takes sums apart, and numerics are to be exact")
     for rv, order in orders.items():
         if _order(sch, rv) != order:
             raise ScheduleError("sums are added up in another order, and numerics are to be exact")
+
+
+def _sums(inst: Instruction) -> bool:
+    intrin = TensorIntrin.get(inst.args["tensor_intrin"])
+    assert intrin is not None
+    return any(isinstance(n, Block) and reduces(n) for n in walk(intrin.desc.body))
 
 
 def order_matters(block: Block) -> bool:

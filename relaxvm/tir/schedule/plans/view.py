@@ -102,6 +102,14 @@ class View:
         self._left = left
         self._found: dict[Callable[[View], Any], Any] = {}
 
+    def forget(self) -> None:
+        """Find everything out anew: blocks and loops that were asked for in an attempt that was
+        given up are not known to the schedule.
+        """
+        sch, rv, left = self.sch, self.rv, self._left
+        self.__dict__.clear()
+        View.__init__(self, sch, rv, left)
+
     def found(self, match: Callable[[View], T]) -> T:
         """What `match` finds out about the block and those around it, asked once."""
         if match not in self._found:

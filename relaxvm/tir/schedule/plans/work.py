@@ -162,6 +162,7 @@ class Work:
             members = plan.members(view)
             if self._holds(members, str(plan), carry_out):
                 return members
+            view.forget()
         return ()
 
     def _holds(self, blocks: Sequence[Any], name: str, change: Callable[[], bool]) -> bool:
