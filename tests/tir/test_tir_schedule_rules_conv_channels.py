@@ -10,7 +10,7 @@ from conv_helpers import AVX2, AVX512, Case, tiled
 
 import relaxvm as tvm
 from relaxvm import relax, tir
-from relaxvm.base import CpuModel, Rates
+from relaxvm.base import CpuModel, Rates, ScheduleError
 from relaxvm.ir import PassContext, walk
 from relaxvm.ir.transform import Sequential
 from relaxvm.pipeline import default_build_pipeline
@@ -20,6 +20,7 @@ from relaxvm.runtime import VirtualMachine, cpu
 from relaxvm.tir import PREFETCH, For, ForKind, PrimFunc, interpret
 from relaxvm.tir.schedule import apply_plan
 from relaxvm.tir.schedule.plans import plans_for, schedule_function, with_constant_layouts
+from relaxvm.tir.schedule.plans.convolution_channels import AlongChannels
 
 CPUS = {
     "avx2": AVX2,
@@ -94,7 +95,20 @@ def test_a_tile_is_pixels_times_vectors_of_channels():
     loops = [n for n in walk(schedule_function(made, AVX2)) if isinstance(n, For)]
     unrolled = {n.extent.value for n in loops if n.kind == ForKind.UNROLLED}
     assert {6, 2, 3} <= unrolled
-    assert all(n.extent.value == 8 for n in loops if n.kind == ForKind.VECTORIZED)
+    # Of the sums, and of the rows that are stored.
+    assert {n.extent.value for n in loops if n.kind == ForKind.VECTORIZED} == {8, 56}
+
+
+def test_what_an_attempt_asked_for_is_forgotten_when_it_is_given_up(monkeypatch):
+    def apply(self, view):
+        assert view.pointwise is not None
+        raise ScheduleError("no")
+
+    monkeypatch.setattr(AlongChannels, "apply", apply)
+    made, _ = packed(Case((1, 32, 14, 14), 32, padding=(1, 1), after="bias"), "avx2")
+    with PassContext() as ctx:
+        assert schedule_function(made, AVX2) is not made
+    assert any(d.text.endswith(": no") for d in ctx.report)
 
 
 @pytest.mark.parametrize("cpu", [AVX2, AVX512], ids=["avx2", "avx512"])

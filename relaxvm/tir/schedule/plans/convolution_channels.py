@@ -153,8 +153,9 @@ class AlongChannels(InTiles):
         fits = [n for n in range(step, pixels + 1, step) if _is_run(n, pixels, width)]
         run = max([n for n in fits if n <= near] or fits[:1] or [pixels])
         squares = line = 0
-        if run % self.lanes < 2 and run <= near / 2:
-            squares, line = squares_of(view.block.writes[0].buffer, cpu)
+        if run >= self.lanes and run <= near * 3 / 4:
+            squares, _ = squares_of(view.block.writes[0].buffer, cpu)
+            line = squares
         own = replace(self, rows=step, block=block, run=run, taps=taps, parts=0, placed=False)
         return replace(own, squares=squares, line=line)
 
@@ -436,7 +437,7 @@ class _Channels(Work):
         sch.reverse_compute_at(write, home)
         if self.plan.squares:
             self.turn_round(write, home, self.plan.squares, self.plan.line)
-        self.finish_copy(write, home, sizes.known)
+        self.finish_copy(write, home, sizes.known, runs=self.plan.squares > 0)
         self.sum_in_tile(po, reduce[0], 3, sch.cache_write(rv, 0, "local"))
         self.unroll_taps(reduce, self.plan.taps)
         ask_for_panels(sch, reduce, Ahead(self.plan.ahead, self.plan.panel))

@@ -224,15 +224,23 @@ class Work:
         """Whether a loop over a row is short enough to be one vector."""
         return (extent_of(self.sch, loop) or 99) <= _MOST_LANES_OF_A_COPY
 
-    def finish_copy(self, write: Any, loop: Any, known: bool, after: Any = None) -> None:
-        """Vectors for a copy of short rows in `loop`; LLVM makes those of long ones. Of an image
-        whose size is not known the copy ends with the last row, without asking in each. The block
-        `after`, if it is another one, goes over all rows behind it.
+    def finish_copy(
+        self, write: Any, loop: Any, known: bool, after: Any = None, runs: bool = False
+    ) -> None:
+        """Vectors for a copy of short rows in `loop`, and of long ones that it reads as runs; LLVM
+        makes those of others. Of an image whose size is not known the copy ends with the last row,
+        without asking in each. The block `after`, if it is another one, goes over all rows behind
+        it.
         """
         sch = self.sch
         *rows, last = loops_inside(sch, write, loop)
         if self.is_short(last):
             sch.vectorize(last)
+        elif runs:
+            size = extent_of(sch, last) or 0
+            parts = (n for n in range(_MOST_LANES_OF_A_COPY, self.lanes - 1, -1) if size % n == 0)
+            if part := next(parts, 0):
+                sch.vectorize(sch.split(last, [None, part])[-1])
         if rows and not known:
             partition_tails(sch, (rows[-1], None, 1))
         if after is not None and after is not write:
