@@ -572,9 +572,6 @@ def test_what_passes_of_a_user_and_checks_see_is_straight():
         {"tir.instrument_bound_checkers": True},
     ):
         assert left(statement) and not left(statement, config)
-    asked = LEFT.replace("range(4)", 'T.serial(4, annotations={"tir.prefetch": 64})') % statement
-    fn = parse(asked).with_attr({WRITES_OUT: True})
-    assert kinds(UnrollLoop()(IRModule({"main": fn}))["main"]) == [ForKind.SERIAL]
 
 
 def test_a_loop_is_not_written_out_because_it_says_so():
@@ -627,8 +624,8 @@ def in_steps(loop, stores, statement=SUM, attribute=True):
         ("range(64)", 31, [32], [2, 31]),
         ("range(64)", 32, [64], [32]),  # enough as they are
         ("range(2, 6)", 3, [], [4, 3]),  # short: written out
-        ('T.serial(64, annotations={"tir.prefetch": 64})', 10, [16], []),
-        ('T.serial(3, annotations={"tir.prefetch": 64})', 10, [3], []),
+        ('T.serial(64, annotations={"tir.prefetch": 64})', 10, [16], [4, 10]),
+        ('T.serial(3, annotations={"tir.prefetch": 64})', 10, [], [3, 10]),
         ('T.serial(64, annotations={"mine": 1})', 10, [64], [10]),
         ("T.parallel(64)", 10, [], [10]),
     ],
@@ -645,13 +642,59 @@ def test_innermost_loops_that_store_few_vectors_take_several_iterations_a_step(
         "A[i] = A[i] + B[k * 8 + i]",
         "A[T.Ramp(i * 8, 1, 8)] = B[T.Ramp(k * 8 + i, 2, 8)]",
         "A[T.Ramp(i * 8, 1, 8)] = T.exp(B[T.Ramp(k * 8 + i * 8, 1, 8)])",
-        "A[T.Ramp(i * 8, 1, 8)] = T.Broadcast(T.Cast('float32', k), 8)",
+        "A[T.Ramp(i * 8, 1, 8)] = T.Shuffle([B[T.Ramp(k, 1, 8)]], [1, 0, 3, 2, 5, 4, 7, 6])",
         "A[T.Ramp(i * 8, 1, 32)] = B[T.Ramp(k * 8 + i * 8, 1, 32)]",
     ],
 )
 def test_other_innermost_loops_stay(statement):
     assert in_steps("range(64)", 10, statement)[0] == [64]
     assert in_steps("range(64)", 10, attribute=False)[0] == [64]
+
+
+def test_steps_that_differ_in_more_than_places_are_straight_copies():
+    number = "A[T.Ramp(i * 8, 1, 8)] = T.Broadcast(T.Cast('float32', k), 8)"
+    assert in_steps("range(64)", 10, number) == ([16], [10] * 4)
+    assert in_steps("range(3)", 10, number) == ([], [10] * 3)
+    asking = 'T.serial(%d, annotations={"tir.prefetch": 64})'
+    assert in_steps(asking % 64, 10, number) == ([16], [10] * 4)
+    assert in_steps(asking % 3, 10, number) == ([3], [10])  # copies would ask for nothing
+
+
+MOVES = """
+def main(A: T.Buffer((512,), "float32"), B: T.Buffer((4096,), "float32")):
+    for k in range(4):
+        A[T.Ramp(k * 8, 1, 8)] = %s
+        for i in range(%d):
+            %s
+"""
+
+
+@pytest.mark.parametrize(
+    ("vector", "extent", "statement", "loops"),
+    [
+        ("B[T.Ramp(k, 1, 8)]", 16, "A[i + 99] = B[i * 16 + k]", 1),
+        ("B[T.Ramp(k, 1, 8)]", 96, "A[i + 99] = B[i * 16 + k]", 1),
+        ("B[T.Ramp(k, 1, 8)]", 16, "if i * 3 < 20: A[i * 4 + k] = B[i]", 1),
+        ("B[T.Ramp(k, 1, 8)]", 97, "A[i + 99] = B[i * 16 + k]", 2),  # many
+        ("B[T.Ramp(k, 1, 8)]", 16, "A[i + 99] = B[i + k]", 2),  # a run
+        ("B[T.Ramp(k, 1, 8)]", 16, "A[i * 2] = B[i * 2] + T.float32(1)", 2),  # more than moving
+        ("T.Broadcast(B[k], 8)", 16, "A[i * 2] = T.float32(1)", 2),
+    ],
+)
+def test_short_loops_that_move_scalars_apart_are_written_out_beside_vectors(
+    vector, extent, statement, loops
+):
+    fn = parse(MOVES % (vector, extent, statement)).with_attr({WRITES_OUT: True})
+    after = UnrollLoop()(IRModule({"main": fn}))["main"]
+    assert kinds(after).count(ForKind.SERIAL) == loops
+    b = np.random.default_rng(0).random(4096, "float32")
+    results = np.ones((2, 512), "float32")
+    for each, result in zip((fn, after), results):
+        interpret(each, result, b)
+    np.testing.assert_array_equal(*results)
+    scalars = parse(MOVES.replace("T.Ramp(k * 8, 1, 8)", "k") % ("B[k]", extent, statement))
+    kept = UnrollLoop()(IRModule({"main": scalars.with_attr({WRITES_OUT: True})}))["main"]
+    assert kinds(kept) == [ForKind.SERIAL] * 2
 
 
 # -- Simplify and RemoveNoOp -----------------------------------------------------------------------

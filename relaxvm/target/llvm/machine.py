@@ -30,8 +30,9 @@ _VECTORS_PER_SCALAR = 16
 _COMPUTES = re.compile(
     r" = (?!load |getelementptr |phi |[\w ]+ i64 |call i32 @relaxvm|icmp eq i32 )"
 )
-# What is in a loop of scalars, and how often before it is one that is written out already.
-_SCALAR_STORE = re.compile(r"^  store (?!<|ptr )", re.M)
+# What is in a loop of scalars, and how often before it is one that is written out already. Not a
+# constant: beside vectors, those are the few zeros around an image.
+_SCALAR_STORE = re.compile(r"^  store (?!<|ptr )\S+ %", re.M)
 _WRITTEN_OUT = 16
 # What no loop has that LLVM makes vectors of: vectors, and calls of functions.
 _NOT_SCALARS = re.compile(r"  store <| = call i32 ")

@@ -13,12 +13,14 @@ is too much for the first one beside what is computed on, such as the next panel
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...base import CodegenError
 from ...base.llvm import Value, constant
 from ...ir import IntImm, Ramp, Var, walk
 from ...tir import PREFETCH, PREFETCH_PANEL, BufferLoad, For
+from ...tir.transform import WRITTEN_OUT
 from .access import access_index
 from .text import value_type
 
@@ -39,35 +41,54 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
     """At a step of a loop with the annotation tir.prefetch: ask for the lines that the loops inside
     will read so many elements later.
     """
-    ahead = stmt.annotations.get(PREFETCH)
-    if ahead is None or g.module.confined:
+    ahead = stmt.annotations[PREFETCH]
+    if g.module.confined:
         return
     if not isinstance(ahead, (int, IntImm)):
         raise CodegenError(f"annotation {PREFETCH}: wanted an integer, got {ahead!r}")
     seen: set[int] = set()
-    inner = [n for n in walk(stmt.body) if isinstance(n, For) and n.loop_var not in g.env]
-    for loop in inner:
-        of = value_type(loop.loop_var.dtype)
-        g.env[loop.loop_var], g.wide[loop.loop_var] = constant(0, of), constant(0, "i64")
-    for loop in reversed(inner):
-        if not isinstance(loop.extent, IntImm):
+    loops = [n for n in walk(stmt.body) if isinstance(n, For) and n.loop_var not in g.env]
+    written = [n for n in loops if WRITTEN_OUT in n.annotations]
+    for loop in loops:
+        if loop in written:
+            first: Any = loop.min
+            g.take_copy(loop.loop_var, int(first))
+        else:
+            of = value_type(loop.loop_var.dtype)
+            g.env[loop.loop_var], g.wide[loop.loop_var] = constant(0, of), constant(0, "i64")
+    for loop in reversed(loops):
+        if not isinstance(loop.extent, IntImm) or loop in written:
             continue
         for load in (n for n in walk(loop.body) if isinstance(n, BufferLoad)):
             handle, place = load.buffer.data, access_index(load.indices)
             is_outside = handle in g.env and not g.is_local(handle)
             if is_outside and id(load) not in seen and loop.loop_var in set(walk(place)):
                 seen.add(id(load))
-                _ask(g, load, g.wide_value(place), int(ahead), loop.extent.value, _FIRST_CACHE)
-    for loop in inner:
-        del g.env[loop.loop_var], g.wide[loop.loop_var]
-    g.rebind()
+                for index in _copies(g, written, load):
+                    _ask(g, load, index, int(ahead), loop.extent.value, _FIRST_CACHE)
     if not seen:
-        _ask_for_vectors(g, stmt, int(ahead))
+        _ask_for_vectors(g, stmt, written, int(ahead))
+    for loop in loops:
+        g.leave_copies(loop.loop_var)
+    g.rebind()
     g.forget()
 
 
-def _ask_for_vectors(g: KernelEmitter, stmt: For, ahead: int) -> None:
-    """The same where what the loop reads in a step is straight code."""
+def _copies(g: KernelEmitter, written: Sequence[For], load: BufferLoad) -> Iterator[Value]:
+    """Where `load` begins to read (i64), in each copy of what is written out that moves it."""
+    used = set(walk(access_index(load.indices)))
+    moving: list[Any] = [loop for loop in written if loop.loop_var in used]
+    ranges = (range(int(n.min), int(n.min) + int(n.extent)) for n in moving)
+    access, pointer = g.access(load.indices), g.pointer(load.buffer.data)
+    for values in itertools.product(*ranges):
+        for loop, i in zip(moving, values):
+            g.take_copy(loop.loop_var, i)
+        g.forget()
+        yield g.whole_index(pointer, access, g.evaluate(access.rest))
+
+
+def _ask_for_vectors(g: KernelEmitter, stmt: For, written: Sequence[For], ahead: int) -> None:
+    """The same where what the loop reads in a step is straight code, or written out."""
     loads: dict[Var, dict[Ramp, BufferLoad]] = {}
     for load in (n for n in walk(stmt.body) if isinstance(n, BufferLoad)):
         handle, run = load.buffer.data, load.indices[0]
@@ -77,17 +98,22 @@ def _ask_for_vectors(g: KernelEmitter, stmt: For, ahead: int) -> None:
     if panel is not None and not (isinstance(panel, (int, IntImm)) and int(panel) > 0):
         raise CodegenError(f"annotation {PREFETCH_PANEL}: wanted a positive integer, got {panel!r}")
     for runs in loads.values():
-        if panel is not None and _ask_for_share(g, runs, int(panel)):
+        # Straight copies read with variables of their own, and at one place perhaps.
+        places = {index: run for run, load in runs.items() for index in _copies(g, written, load)}
+        load = next(iter(runs.values()))
+        if panel is not None and _ask_for_share(g, load, places, int(panel)):
             continue
-        for run, load in runs.items():
-            _ask(g, load, g.wide_value(run.base), ahead, run.lanes, _SECOND_CACHE)
+        for index, run in places.items():
+            _ask(g, load, index, ahead, run.lanes, _SECOND_CACHE)
 
 
-def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -> bool:
-    """At a step that reads `runs` of a panel, ask for as large a part of the next panel as this
-    pass over the panel is of all passes. False if there is only one pass.
+def _ask_for_share(
+    g: KernelEmitter, load: BufferLoad, places: dict[Value, Ramp], panel: int
+) -> bool:
+    """At a step that reads runs of a panel, which begin at `places` (i64), ask for as large a part
+    of the next panel as this pass over the panel is of all passes. False if there is only one pass.
     """
-    run, load = next(iter(runs.items()))
+    place, run = next(iter(places.items()))
     used = set(walk(run.base))
     # Variables stand in the order of their loops: those of the sums are used, those of passes not.
     inner = itertools.dropwhile(used.__contains__, (v for v in reversed(g.env) if v in g.extents))
@@ -102,12 +128,11 @@ def _ask_for_share(g: KernelEmitter, runs: dict[Ramp, BufferLoad], panel: int) -
     parts = min(passes.bit_length() - 1, _MOST_PARTS)
     if parts < 1:
         return False
-    place = g.wide_value(run.base)
     within = g.text.op("urem", place, panel)
     start = g.text.op("sub", place, within)
     skipped = g.text.op("mul", number, panel >> parts)
     part = g.text.op("add", skipped, g.text.op("lshr", within, parts))
-    count = max(1, sum(r.lanes for r in runs) >> parts)
+    count = max(1, sum(r.lanes for r in places.values()) >> parts)
     _ask(g, load, g.text.op("add", start, part), panel, count, _SECOND_CACHE)
     return True
 

@@ -35,6 +35,7 @@ from ...ir import (
     substitute,
 )
 from ...tir import (
+    PREFETCH,
     REASSOCIATE,
     Allocate,
     AllocateConst,
@@ -375,7 +376,8 @@ class KernelEmitter(ExprEmitter):
 
             with text.for_(extent, guard=guard, note=hint, hoists=True) as counter:
                 self.bind_counter(stmt, counter, first_wide)
-                ask_ahead(self, stmt)
+                if PREFETCH in stmt.annotations:
+                    ask_ahead(self, stmt)
                 self._adds_scalars = False
                 yield stmt.body
             self._adds_scalars = False
@@ -383,13 +385,23 @@ class KernelEmitter(ExprEmitter):
 
     def _copies(self, stmt: For) -> Steps:
         """A loop that is written out."""
-        var, of = stmt.loop_var, value_type(stmt.loop_var.dtype)
         if not isinstance(stmt.min, IntImm) or not isinstance(stmt.extent, IntImm):
             raise CodegenError(f"{WRITTEN_OUT}: wanted a loop of constant range, got {stmt!r}")
         for i in range(stmt.min.value, stmt.min.value + stmt.extent.value):
-            self.written[var] = i
-            self.env[var], self.wide[var] = int_constant(i, of), int_constant(i, "i64")
+            self.take_copy(stmt.loop_var, i)
+            if PREFETCH in stmt.annotations:
+                ask_ahead(self, stmt)
             yield stmt.body
+        self.leave_copies(stmt.loop_var)
+
+    def take_copy(self, var: Var, number: int) -> None:
+        """Let the variable of a loop that is written out have its value in the copy at hand."""
+        self.written[var] = number
+        self.env[var] = int_constant(number, value_type(var.dtype))
+        self.wide[var] = int_constant(number, "i64")
+
+    def leave_copies(self, var: Var) -> None:
+        """The variable of a loop has no value any more."""
         for known in (self.written, self.env, self.wide):
             known.pop(var, None)
 

@@ -12,12 +12,14 @@ from __future__ import annotations
 from ...ir import EQ, And, IRModule, PassContext, PrimExpr
 from ...ir.transform import prim_func_pass
 from ...ir.walk import transform
-from ..stmt import Block, IfThenElse, PrimFunc, seq
+from ..stmt import Block, IfThenElse, PrimFunc, seq, statements_in
 
 
 @prim_func_pass(opt_level=0)
 def LowerInitBlock(fn: PrimFunc, mod: IRModule, ctx: PassContext) -> PrimFunc:
     """Replace the init part of every block by a guarded statement in its body."""
+    if not any(type(s) is Block and s.init is not None for s in statements_in(fn.body)):
+        return fn
     return transform(fn, _lower, only=_BLOCK)
 
 

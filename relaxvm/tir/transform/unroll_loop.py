@@ -26,6 +26,7 @@ from ...ir import (
     PassContext,
     PrimExpr,
     Ramp,
+    Shuffle,
     Var,
     const,
     post_order,
@@ -96,7 +97,10 @@ WRITES_OUT, WRITTEN_OUT = "tir.writes_out", "tir.written_out"
 # Of innermost loops that are written out in steps: so many stores make what counts iterations
 # little beside them. Where threads share a core, as those of rented machines often do, products of
 # 512^3 are up to 1.4 times as fast on Zen 3; with 24 stores they lose a twentieth of that.
-_STORES_IN_STEP, _MOST_IN_STEP, _NODES_IN_STEP, _WIDEST_STORE = 32, 8, 2000, 512
+_STORES_IN_STEP, _MOST_IN_STEP, _NODES_IN_STEP, _WIDEST_STORE = 32, 8, 3000, 512
+# So many scalars that a loop moves, apart or together, are written out beside vectors: to make
+# vectors of them, LLVM would have to look at all the rest.
+_MOST_MOVED = 96
 _ASKING = frozenset((PREFETCH, PREFETCH_PANEL))
 
 # What a loop's annotations may say for the loops from there on.
@@ -130,11 +134,11 @@ class _Unroll(StmtRewriter):
         super().__init__()
         # Passes of a user are promised straight code, and checks are of one access each.
         seen = ctx.get("tir.add_lower_pass") or ctx.get("tir.instrument_bound_checkers")
-        self._steps = self._leaves = bool(fn.get_attr(WRITES_OUT, False)) and not seen
+        self._leaves = bool(fn.get_attr(WRITES_OUT, False)) and not seen
         names = ("auto_max_step", "auto_max_depth", "auto_max_extent", "explicit_unroll")
         self.options = {name: ctx.get(f"{_KEY}.{name}") for name in names}
         self.local = ctx.get(f"{_KEY}.unroll_local_access")
-        self._nodes_left = MAX_TOTAL_NODES
+        self._nodes_left, self._fn = MAX_TOTAL_NODES, fn
         self._left = _Left()
 
     def on_store(self, stmt: BufferStore) -> Stmt:
@@ -143,17 +147,15 @@ class _Unroll(StmtRewriter):
 
     def on_for(self, stmt: For) -> Steps:
         outside, self._left = self._left, _Left()
-        options, leaves = self.options, self._leaves
+        options = self.options
         if WRITTEN_OUT in stmt.annotations:
             stmt = stmt.replace(annotations=stmt.annotations.without(WRITTEN_OUT))
-        # What is asked for ahead is told from straight code.
-        self._leaves = leaves and PREFETCH not in stmt.annotations
         if not _PRAGMAS.keys().isdisjoint(stmt.annotations):
             said = {o: int(stmt.annotations.get(k, options[o])) for k, o in _PRAGMAS.items()}
             self.options = {**options, **said}
         body = yield stmt.body
         unrolled, left = self._unrolled(stmt.replace(body=body), self._left)
-        self.options, self._leaves = options, leaves
+        self.options = options
         self._left = _Left(
             outside.stores + left.stores,
             outside.loops or left.loops,
@@ -167,7 +169,14 @@ class _Unroll(StmtRewriter):
         named = stmt.kind == ForKind.UNROLLED
         if extent is None or not (named or stmt.kind == ForKind.SERIAL):
             return stays
-        few = not named and not left.loops and extent <= self.options["auto_max_extent"]
+        few = (
+            not named
+            and not left.loops
+            and (
+                extent <= self.options["auto_max_extent"]
+                or self._moves_few(stmt, extent * left.stores)
+            )
+        )
         named = (
             named
             or (
@@ -194,19 +203,29 @@ class _Unroll(StmtRewriter):
             return stmt.replace(kind=ForKind.UNROLLED, annotations=annotations), left
         return seq(*iterations(stmt, extent)), left
 
+    def _moves_few(self, stmt: For, count: int) -> bool:
+        """Whether a loop with `count` stores in all moves few scalars, and not as a run, in a
+        function that stores vectors.
+        """
+        if not self._leaves or stmt.annotations or not 0 < count <= _MOST_MOVED:
+            return False
+        stores = [n for n in walk(stmt.body) if type(n) is BufferStore]
+        if not all(_moves_apart(n, stmt.loop_var) for n in stores):
+            return False
+        return any(type(n) is BufferStore and n.value.dtype.lanes > 1 for n in walk(self._fn.body))
+
     def _in_steps(self, stmt: For, extent: int, left: _Left) -> tuple[Stmt, _Left] | None:
         """An innermost loop that stores few vectors takes several iterations a step: to count them
         and to find places costs as much as the rest. It is written out if it is short.
         """
         steps = [n for n in range(2, min(_MOST_IN_STEP, extent) + 1) if extent % n == 0]
-        if not steps or not self._steps or left.loops or not 0 < left.stores < _STORES_IN_STEP:
+        if not steps or not self._leaves or left.loops or not 0 < left.stores < _STORES_IN_STEP:
             return None
         times = next((n for n in steps if n * left.stores >= _STORES_IN_STEP), steps[-1])
         is_whole, asks = times == extent, PREFETCH in stmt.annotations
-        moves = not asks and _differs_in_places(stmt.loop_var, stmt.body)
-        # Straight copies are made of loops that ask, but for short ones, and of short ones that
-        # do not.
-        if not (moves or is_whole != asks) or not stmt.annotations.keys() <= _ASKING:
+        moves = _differs_in_places(stmt.loop_var, stmt.body)
+        # Straight copies of a whole loop would ask for nothing any more.
+        if not stmt.annotations.keys() <= _ASKING or (is_whole and asks and not moves):
             return None
         nodes = _written_nodes(stmt.body)
         if nodes * times > min(_NODES_IN_STEP, self._nodes_left):
@@ -221,7 +240,7 @@ class _Unroll(StmtRewriter):
             body = substitute(stmt.body, {var: stmt.min + outer * times + inner})
             step = For(inner, zero, number, ForKind.SERIAL, body)
         if moves:
-            more = {WRITTEN_OUT: const(nodes * (times - 1), "int64")}
+            more = {**step.annotations, WRITTEN_OUT: const(nodes * (times - 1), "int64")}
             written: Stmt = step.replace(kind=ForKind.UNROLLED, annotations=more)
         else:
             written = seq(*iterations(step, times))
@@ -239,16 +258,25 @@ def _written_nodes(body: Stmt) -> int:
     return len(below) + sum(map(int, copies))
 
 
+def _moves_apart(store: BufferStore, var: Var) -> bool:
+    """Whether a store moves a scalar, which `var` does not move by one from place to place."""
+    value = store.value
+    if type(value) is not BufferLoad or value.dtype.lanes > 1:
+        return False
+    return any(stride(i, var) != 1 for s in (store, value) for i in s.indices)
+
+
 def _is_of_whole_vectors(n: Any) -> bool:
     """Whether a node is no store of a scalar or of more than fits two registers, no distance
-    between elements and no choice: of those LLVM knows more as long as they are a loop.
+    between elements and no choice, of which LLVM knows more as long as they are a loop; and no
+    shuffle, of which those around it are many.
     """
     if type(n) is BufferStore:
         dtype = n.value.dtype
         return bool(dtype.lanes > 1 and dtype.lanes * dtype.bits <= _WIDEST_STORE)
     if type(n) is Ramp:
         return isinstance(n.stride, IntImm) and n.stride.value == 1
-    return type(n) is not Call
+    return type(n) is not Call and type(n) is not Shuffle
 
 
 def _differs_in_places(var: Var, body: Stmt) -> bool:
