@@ -4,8 +4,10 @@
     python bench/before_after.py ../before . softmax --target "llvm -mcpu=znver3" --threads 1 2
 
 A process for each checkout builds and runs; they take turns, so that what disturbs the machine
-disturbs both. Kernels with the same machine code are said to be the same and not run. Of the
-others, slower or faster is one whose median and whose best both moved by more than 5 %.
+disturbs both: a turn is short, and what is told is the median of the ratios of pairs. (The machine
+has states of a second and more, in which all is slower: medians of each side's times tell mostly
+which of them it met.) Kernels with the same machine code are said to be the same and not run. Of
+the others, slower or faster is one whose median and whose best both moved by more than 5 %.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Any
 
 NOISE = 1.05
 SETTLE_SECONDS = {1: 0.002, 2: 0.03}
+TURN_SECONDS = 0.002
 REST_SECONDS = 0.05
 
 
@@ -52,14 +55,15 @@ def serve(tree: str, target: str) -> None:
             out = {"out": result} if hasattr(result, "numpy") else {}
             runs[number, threads] = lambda: main(*inputs, **out)
         run = runs[number, threads]
-        settled, calls = time.perf_counter() + SETTLE_SECONDS[min(threads, 2)], 0
-        while time.perf_counter() < settled:
+        start, now, calls = time.perf_counter(), 0.0, 0
+        while now < start + SETTLE_SECONDS[min(threads, 2)]:
             run()
-            calls += 1
+            now, calls = time.perf_counter(), calls + 1
+        count = max(1, int(TURN_SECONDS * calls / (now - start)))
         start = time.perf_counter()
-        for _ in range(calls or 1):
+        for _ in range(count):
             run()
-        return (time.perf_counter() - start) / (calls or 1)
+        return (time.perf_counter() - start) / count
 
     answers = {
         "names": lambda: [str(case) for case in CASES],
@@ -93,7 +97,7 @@ class Side:
 
 
 def measured(sides: list[Side], number: int, threads: int, rounds: int) -> tuple[float, float]:
-    """(before / after) of the medians, and of the best times; times in seconds."""
+    """Before / after: the median of pairs, and of the best times."""
     times: list[list[float]] = [[], []]
     for k in range(rounds):
         for which in (0, 1) if k % 2 else (1, 0):
@@ -102,7 +106,8 @@ def measured(sides: list[Side], number: int, threads: int, rounds: int) -> tuple
                 time.sleep(REST_SECONDS)
             times[which].append(sides[which].ask("seconds", number, threads))
     before, after = times
-    return statistics.median(before) / statistics.median(after), min(before) / min(after)
+    ratio = statistics.median(b / a for b, a in zip(before, after))
+    return ratio, min(before) / min(after)
 
 
 def main() -> None:
@@ -112,7 +117,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="only kernels that are called so")
     parser.add_argument("--target", default="llvm")
     parser.add_argument("--threads", type=int, nargs="*", default=[1, 2])
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=21)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         trees = (options.before, options.after)
