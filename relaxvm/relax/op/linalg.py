@@ -68,13 +68,14 @@ def as_out_dtype(value: Any) -> DataType | None:
 
 
 def np_accumulate(arrays: Sequence[Any], out: Any) -> tuple[list[np.ndarray], np.dtype]:
-    """Arrays in the dtype that their products are summed in, and the dtype of the result."""
+    """Arrays in the dtype that their products are summed in, and the dtype of the result. Floats
+    are summed in float64: in float32, the same row of a wider matrix has other digits on some
+    machines, by the way that BLAS takes there.
+    """
     arrays = [np.asarray(a) for a in arrays]
     result = value_dtype(out) if out is not None else arrays[0].dtype
-    floats = [d for d in (*(a.dtype for a in arrays), result) if d.kind == "f"]
-    if not floats:
-        return [a.astype(result) for a in arrays], result
-    wide = np.dtype("float64" if any(d.itemsize == 8 for d in floats) else "float32")
+    is_float = any(d.kind == "f" for d in (*(a.dtype for a in arrays), result))
+    wide = np.dtype("float64") if is_float else result
     return [a.astype(wide) for a in arrays], result
 
 
