@@ -168,6 +168,45 @@ def main(A: T.Buffer((1024,), "float32"), B: T.Buffer((24,), "float32"), n: T.in
     assert text.count("call void @llvm.prefetch.p0") == 2
 
 
+UNKNOWN_PLACES = """
+# from relaxvm.script import tir as T
+@T.prim_func
+def main(A: T.Buffer((512,), "float32"), B: T.Buffer((512,), "float32"),
+         I: T.Buffer((512,), "int32"), m: T.int64, n: T.int64):
+    for k in T.serial(8, annotations={"tir.prefetch": 64}):
+        J_1 = T.allocate((4,), "int32", "local")
+        J = T.decl_buffer((4,), "int32", data=J_1, scope="local")
+        J[0] = I[k]
+        for i in %s:
+            %s
+"""
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        # What the condition forbids to read, and a loop without iterations to check.
+        "if k < 1: A[T.Ramp(i * 8, 1, 8)] = B[T.Ramp(I[k * T.int64(1 << 33) + i], 1, 8)]",
+        "for j in range(m): A[T.Ramp(i * 8, 1, 8)] = B[T.Ramp(n * (j + 1) + i * 8, 1, 8)]",
+        # What only the loop makes.
+        "A[T.Ramp(i * 8, 1, 8)] = B[T.Ramp(J[0] + i, 1, 8)]",
+        "for x in range(i + k, i + k + 1): A[T.Ramp(x, 1, 8)] = B[T.Ramp(x, 1, 8)]",
+        "with T.LetStmt(k * 8 + i) as x: A[T.Ramp(x, 1, 8)] = B[T.Ramp(x, 1, 8)]",
+        # No one place.
+        "A[T.Ramp(i * 8, 1, 8)] = B[T.Ramp(i + k, 7, 8) * T.Broadcast(2, 8)]",
+    ],
+)
+@pytest.mark.parametrize("loop", ["range(20)", "T.unroll(3)"])
+def test_only_what_lies_at_known_places_is_asked_for(loop, statement):
+    fn = from_source(UNKNOWN_PLACES % (loop, statement))
+    rng = np.random.default_rng(6)
+    b, places = rng.random(512, "float32"), rng.integers(0, 400, 512).astype("int32")
+    results = np.zeros((2, 512), "float32")
+    tir.interpret(fn, results[0], b, places, 0, 1 << 40)
+    tvm.build(fn, target="llvm")["main"](results[1], b, places, 0, 1 << 40)
+    np.testing.assert_array_equal(*results)
+
+
 def in_panels(rows, panel=None):
     """A product whose right side lies in panels of 16 columns, row by row of the left side."""
     a = te.placeholder((rows, 32), "float32", name="A")

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...base import CodegenError
 from ...base.llvm import Value, constant
-from ...ir import IntImm, Ramp, Var, walk
-from ...tir import PREFETCH, PREFETCH_PANEL, BufferLoad, For
+from ...ir import Call, IntImm, Intrinsic, Ramp, Var, walk
+from ...tir import PREFETCH, PREFETCH_PANEL, BufferLoad, For, Stmt
 from ...tir.transform import WRITTEN_OUT
 from .access import access_index
 from .text import value_type
@@ -59,10 +59,8 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
     for loop in reversed(loops):
         if not isinstance(loop.extent, IntImm) or loop in written:
             continue
-        for load in (n for n in walk(loop.body) if isinstance(n, BufferLoad)):
-            handle, place = load.buffer.data, access_index(load.indices)
-            is_outside = handle in g.env and not g.is_local(handle)
-            if is_outside and id(load) not in seen and loop.loop_var in set(walk(place)):
+        for load in _foreseen(g, loop.body):
+            if id(load) not in seen and loop.loop_var in walk(access_index(load.indices)):
                 seen.add(id(load))
                 for index in _copies(g, written, load):
                     _ask(g, load, index, int(ahead), loop.extent.value, _FIRST_CACHE)
@@ -72,6 +70,28 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
         g.leave_copies(loop.loop_var)
     g.rebind()
     g.forget()
+
+
+def _foreseen(g: KernelEmitter, body: Stmt) -> Iterator[BufferLoad]:
+    """What `body` reads of memory from outside, one by one or side by side, at places that are
+    known here.
+    """
+    for load in (n for n in walk(body) if isinstance(n, BufferLoad)):
+        handle, place = load.buffer.data, access_index(load.indices)
+        is_outside = handle in g.env and not g.is_local(handle)
+        if is_outside and place.dtype.lanes == 1 and all(_is_known(g, n) for n in walk(place)):
+            yield load
+
+
+def _is_known(g: KernelEmitter, n: Any) -> bool:
+    """Whether a node of an index means something outside of the loops that use it, and of their
+    conditions: what these forbid to read, or a check, could end the run.
+    """
+    if isinstance(n, Var):
+        return n in g.env
+    if isinstance(n, Call):
+        return isinstance(n.op, Intrinsic) and n.op.effect == "pure"
+    return not isinstance(n, BufferLoad)
 
 
 def _copies(g: KernelEmitter, written: Sequence[For], load: BufferLoad) -> Iterator[Value]:
@@ -90,10 +110,10 @@ def _copies(g: KernelEmitter, written: Sequence[For], load: BufferLoad) -> Itera
 def _ask_for_vectors(g: KernelEmitter, stmt: For, written: Sequence[For], ahead: int) -> None:
     """The same where what the loop reads in a step is straight code, or written out."""
     loads: dict[Var, dict[Ramp, BufferLoad]] = {}
-    for load in (n for n in walk(stmt.body) if isinstance(n, BufferLoad)):
-        handle, run = load.buffer.data, load.indices[0]
-        if type(run) is Ramp and handle in g.env and not g.is_local(handle):
-            loads.setdefault(handle, {}).setdefault(run, load)
+    for load in _foreseen(g, stmt.body):
+        run = load.indices[0]
+        if type(run) is Ramp:
+            loads.setdefault(load.buffer.data, {}).setdefault(run, load)
     panel = stmt.annotations.get(PREFETCH_PANEL)
     if panel is not None and not (isinstance(panel, (int, IntImm)) and int(panel) > 0):
         raise CodegenError(f"annotation {PREFETCH_PANEL}: wanted a positive integer, got {panel!r}")
