@@ -207,6 +207,23 @@ def test_only_what_lies_at_known_places_is_asked_for(loop, statement):
     np.testing.assert_array_equal(*results)
 
 
+@pytest.mark.parametrize("around", ["T.unroll(k, k + 3)", "range(k, k + 3)"])
+@pytest.mark.parametrize("asks", [", annotations={'tir.prefetch': 64}", ""])
+def test_what_is_written_out_may_begin_anywhere(around, asks):
+    fn = from_source(f"""
+# from relaxvm.script import tir as T
+@T.prim_func
+def main(A: T.Buffer((512,), "float32"), B: T.Buffer((512,), "float32")):
+    for k in T.serial(40{asks}):
+        for i in {around}:
+            A[T.Ramp(i * 8, 1, 8)] = A[T.Ramp(i * 8, 1, 8)] + B[T.Ramp(i * 4 + k, 1, 8)]
+""")
+    b, results = np.random.default_rng(6).random(512, "float32"), np.zeros((2, 512), "float32")
+    tir.interpret(fn, results[0], b)
+    tvm.build(fn, target="llvm")["main"](results[1], b)
+    np.testing.assert_array_equal(*results)
+
+
 def in_panels(rows, panel=None):
     """A product whose right side lies in panels of 16 columns, row by row of the left side."""
     a = te.placeholder((rows, 32), "float32", name="A")

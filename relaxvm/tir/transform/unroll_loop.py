@@ -197,7 +197,7 @@ class _Unroll(StmtRewriter):
             return stays
         self._nodes_left -= nodes * extent
         left = _Left(extent * left.stores, left.loops, left.depth + 1)
-        if self._leaves and extent > 1 and _differs_in_places(stmt.loop_var, stmt.body):
+        if self._leaves and extent > 1 and _can_be_left(stmt):
             more = {WRITTEN_OUT: const(nodes * (extent - 1), "int64")}
             annotations = {**stmt.annotations, **more}
             return stmt.replace(kind=ForKind.UNROLLED, annotations=annotations), left
@@ -223,7 +223,7 @@ class _Unroll(StmtRewriter):
             return None
         times = next((n for n in steps if n * left.stores >= _STORES_IN_STEP), steps[-1])
         is_whole, asks = times == extent, PREFETCH in stmt.annotations
-        moves = _differs_in_places(stmt.loop_var, stmt.body)
+        moves = _can_be_left(stmt) if is_whole else _differs_in_places(stmt.loop_var, stmt.body)
         # Straight copies of a whole loop would ask for nothing any more.
         if not stmt.annotations.keys() <= _ASKING or (is_whole and asks and not moves):
             return None
@@ -277,6 +277,11 @@ def _is_of_whole_vectors(n: Any) -> bool:
     if type(n) is Ramp:
         return isinstance(n.stride, IntImm) and n.stride.value == 1
     return type(n) is not Call and type(n) is not Shuffle
+
+
+def _can_be_left(stmt: For) -> bool:
+    """Whether code generators can write out a loop of constant extent."""
+    return isinstance(stmt.min, IntImm) and _differs_in_places(stmt.loop_var, stmt.body)
 
 
 def _differs_in_places(var: Var, body: Stmt) -> bool:
