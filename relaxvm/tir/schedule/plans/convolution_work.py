@@ -237,7 +237,7 @@ class Work:
         if self.is_short(last):
             sch.vectorize(last)
         elif runs:
-            size = extent_of(sch, last) or 0
+            size = extent_of(sch, last) or 1
             parts = (n for n in range(_MOST_LANES_OF_A_COPY, self.lanes - 1, -1) if size % n == 0)
             if part := next(parts, 0):
                 sch.vectorize(sch.split(last, [None, part])[-1])
