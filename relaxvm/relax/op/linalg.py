@@ -68,23 +68,44 @@ def as_out_dtype(value: Any) -> DataType | None:
 
 
 def np_accumulate(arrays: Sequence[Any], out: Any) -> tuple[list[np.ndarray], np.dtype]:
-    """Arrays in the dtype that their products are summed in, and the dtype of the result. Floats
-    are summed in float64: in float32, the same row of a wider matrix has other digits on some
-    machines, by the way that BLAS takes there.
-    """
+    """Arrays in the dtype that their products are summed in, and the dtype of the result."""
     arrays = [np.asarray(a) for a in arrays]
     result = value_dtype(out) if out is not None else arrays[0].dtype
-    is_float = any(d.kind == "f" for d in (*(a.dtype for a in arrays), result))
-    wide = np.dtype("float64") if is_float else result
+    floats = [d for d in (*(a.dtype for a in arrays), result) if d.kind == "f"]
+    if not floats:
+        return [a.astype(result) for a in arrays], result
+    wide = np.dtype("float64" if any(d.itemsize == 8 for d in floats) else "float32")
     return [a.astype(wide) for a in arrays], result
 
 
 # -- matmul ----------------------------------------------------------------------------------------
 
+# Terms of a sum, and of all sums together, up to which they are added up one after the other.
+_TERMS_IN_ORDER, _ALL_IN_ORDER = 1 << 10, 1 << 20
+
 
 def _matmul_numpy(x1: Any, x2: Any, *, out_dtype: Any = None) -> Any:
     (a, b), result = np_accumulate((x1, x2), as_out_dtype(out_dtype))
-    return np.matmul(a, b).astype(result)
+    terms = a.shape[-1]
+    few = terms <= _TERMS_IN_ORDER and a.size * b.size <= _ALL_IN_ORDER * terms
+    total = _summed_in_order(a, b) if few and a.size and a.dtype == np.float32 else np.matmul(a, b)
+    return total.astype(result)
+
+
+def _summed_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """The product of float32 matrices, each sum in the order of its terms, and a product rounded
+    with its sum, as kernels do. In which order BLAS adds up follows from the shapes on some
+    machines: the same row of a wider matrix has other digits there.
+    """
+    left = (a[None] if a.ndim == 1 else a).astype(np.float64)
+    right = (b[:, None] if b.ndim == 1 else b).astype(np.float64)
+    total = np.zeros(1, np.float32)
+    with np.errstate(all="ignore"):
+        for k in range(a.shape[-1]):
+            total = (total + left[..., k, None] * right[..., k, None, :]).astype(np.float32)
+    total = total[..., 0] if b.ndim == 1 else total
+    row = total.ndim - 1 if b.ndim == 1 else total.ndim - 2
+    return total.take(0, row) if a.ndim == 1 else total
 
 
 def _inner(second: TensorStructInfo) -> int:
