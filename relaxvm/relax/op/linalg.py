@@ -103,9 +103,9 @@ def _summed_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     with np.errstate(all="ignore"):
         for k in range(a.shape[-1]):
             total = (total + left[..., k, None] * right[..., k, None, :]).astype(np.float32)
-    total = total[..., 0] if b.ndim == 1 else total
-    row = total.ndim - 1 if b.ndim == 1 else total.ndim - 2
-    return total.take(0, row) if a.ndim == 1 else total
+    column = (-1,) if b.ndim == 1 else ()
+    row = (-2,) if a.ndim == 1 else ()
+    return np.squeeze(total, (*row, *column))
 
 
 def _inner(second: TensorStructInfo) -> int:
