@@ -9,7 +9,7 @@ import pytest
 from pass_cases import becomes, means_the_same, model, stays
 
 from relaxvm import relax
-from relaxvm.ir import IRModule, PassContext
+from relaxvm.ir import IRModule, Op, PassContext
 from relaxvm.ir import Var as TirVar
 from relaxvm.relax import op, transform
 
@@ -512,3 +512,19 @@ def test_random_graphs_mean_what_they_did(run):
         changed += new is not mod
         means_the_same(mod, new)
     assert changed >= (1 if run in (RANDOM["order"], RANDOM["expand"]) else 20)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((1, 16), (16, 24)), ((16,), (16, 24)), ((2, 1, 3, 16), (5, 16, 24)), ((3, 1024), (1024, 24))],
+)
+def test_columns_of_a_wider_product_mean_the_same_to_the_bit(left, right):
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal(left, "float32"), rng.standard_normal(right, "float32")
+    meaning = Op.get("relax.matmul").numpy
+    whole = meaning(a, b)
+    np.testing.assert_allclose(whole, np.matmul(a, b), rtol=1e-4, atol=1e-4)
+    for part in (slice(0, 16), slice(16, 24), slice(7, 8)):
+        np.testing.assert_array_equal(meaning(a, b[..., part]), whole[..., part])
+    column = meaning(a, b[..., 5]) if b.ndim == 2 else whole[..., 5]
+    np.testing.assert_array_equal(column, whole[..., 5])

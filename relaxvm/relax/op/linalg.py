@@ -86,10 +86,12 @@ _TERMS_IN_ORDER, _ALL_IN_ORDER = 1 << 10, 1 << 20
 
 def _matmul_numpy(x1: Any, x2: Any, *, out_dtype: Any = None) -> Any:
     (a, b), result = np_accumulate((x1, x2), as_out_dtype(out_dtype))
-    terms = a.shape[-1]
-    few = terms <= _TERMS_IN_ORDER and a.size * b.size <= _ALL_IN_ORDER * terms
-    total = _summed_in_order(a, b) if few and a.size and a.dtype == np.float32 else np.matmul(a, b)
-    return total.astype(result)
+    # What does not fit, numpy refuses.
+    fits = a.ndim > 0 and b.ndim > 0 and a.shape[-1] == b.shape[-2:][0]
+    if fits and a.dtype == np.float32 and 0 < a.size and a.shape[-1] <= _TERMS_IN_ORDER:
+        if a.size * b.size <= _ALL_IN_ORDER * a.shape[-1]:
+            return _summed_in_order(a, b).astype(result)
+    return np.matmul(a, b).astype(result)
 
 
 def _summed_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
