@@ -603,11 +603,17 @@ def test_users_tune_with_their_own_space():
 
 
 def test_without_a_space_known_plans_and_rules_are_searched():
-    context = ms.TuneContext(
-        triangular(), target="llvm -num-cores=1", search_strategy="evolutionary"
-    )
-    context.pre_tuning(max_trials=16, num_trials_per_iter=16)
-    assert {c.point.space for c in context.generate_measure_candidates()} == {"known", "rules"}
+    drawn = set()
+    # A third of 16 is "known", by chance, and fewer where time is short.
+    for _ in range(8):
+        context = ms.TuneContext(
+            triangular(), target="llvm -num-cores=1", search_strategy="evolutionary"
+        )
+        context.pre_tuning(max_trials=16, num_trials_per_iter=16)
+        drawn |= {c.point.space for c in context.generate_measure_candidates()}
+        if len(drawn) > 1:
+            break
+    assert drawn == {"known", "rules"}
 
 
 def test_vectors_fill_innermost_tiles():

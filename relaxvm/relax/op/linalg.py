@@ -20,12 +20,7 @@ from ...runtime import library_linalg as library
 from ..derive import common_vdevice, prove_dims
 from ..expr import Call, ExternFunc, Tuple
 from ..rules import LowerBuilder, Ops, operator_name
-from ..struct_info import (
-    Expr,
-    ShapeExpr,
-    StructInfo,
-    TensorStructInfo,
-)
+from ..struct_info import Expr, ShapeExpr, StructInfo, TensorStructInfo
 from .call import call_dps_packed
 from .infer import FLOAT, NUMBER, dtype_of, same_dtype, tensor, tensor_of
 from .lower import call_te, rounded, te_lower
@@ -42,8 +37,7 @@ def accumulator(dtypes: Sequence[DataType], out: DataType) -> DataType:
     floats = [d for d in (*dtypes, out) if d.is_float]
     if not floats:
         return out
-    wide = max((d.bits for d in floats), default=32)
-    return DataType("float64" if wide == 64 else "float32")
+    return DataType("float64" if any(d.bits == 64 for d in floats) else "float32")
 
 
 def product_dtype(
@@ -80,34 +74,19 @@ def np_accumulate(arrays: Sequence[Any], out: Any) -> tuple[list[np.ndarray], np
 
 # -- matmul ----------------------------------------------------------------------------------------
 
-# Terms of a sum, and of all sums together, up to which they are added up one after the other.
-_TERMS_IN_ORDER, _ALL_IN_ORDER = 1 << 10, 1 << 20
-
 
 def _matmul_numpy(x1: Any, x2: Any, *, out_dtype: Any = None) -> Any:
     (a, b), result = np_accumulate((x1, x2), as_out_dtype(out_dtype))
-    # What does not fit, numpy refuses.
-    fits = a.ndim > 0 and b.ndim > 0 and a.shape[-1] == b.shape[-2:][0]
-    if fits and a.dtype == np.float32 and 0 < a.size and a.shape[-1] <= _TERMS_IN_ORDER:
-        if a.size * b.size <= _ALL_IN_ORDER * a.shape[-1]:
-            return _summed_in_order(a, b).astype(result)
-    return np.matmul(a, b).astype(result)
-
-
-def _summed_in_order(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """The product of float32 matrices, each sum in the order of its terms, and a product rounded
-    with its sum, as kernels do. In which order BLAS adds up follows from the shapes on some
-    machines: the same row of a wider matrix has other digits there.
-    """
-    left = (a[None] if a.ndim == 1 else a).astype(np.float64)
-    right = (b[:, None] if b.ndim == 1 else b).astype(np.float64)
-    total = np.zeros(1, np.float32)
-    with np.errstate(all="ignore"):
-        for k in range(a.shape[-1]):
-            total = (total + left[..., k, None] * right[..., k, None, :]).astype(np.float32)
-    column = (-1,) if b.ndim == 1 else ()
-    row = (-2,) if a.ndim == 1 else ()
-    return np.squeeze(total, (*row, *column))
+    total = np.matmul(a, b)
+    if a.dtype == np.float32 and 0 < a.shape[-1] <= 1024 and a.shape[-1] * total.size <= 1 << 20:
+        # As kernels add up. BLAS gives a row of a wider matrix other digits on some machines.
+        left, right = np.atleast_2d(a).astype("float64"), b if b.ndim > 1 else b[:, None]
+        sums = np.zeros(1, "float32")
+        with np.errstate(all="ignore"):
+            for k in range(a.shape[-1]):
+                sums = (sums + left[..., k, None] * right[..., k, None, :]).astype("float32")
+        total = sums.reshape(total.shape)
+    return total.astype(result)
 
 
 def _inner(second: TensorStructInfo) -> int:
@@ -120,11 +99,8 @@ def _matmul_grad(ops: Ops, call: Call, y: Expr, gy: Expr) -> tuple[Expr, Expr]:
     one, two = _known_ranks(call)
     a = ops.expand_dims(x1, axis=0) if one == 1 else x1
     b = ops.expand_dims(x2, axis=1) if two == 1 else x2
-    g = gy
-    if two == 1:
-        g = ops.expand_dims(g, axis=-1)
-    if one == 1:
-        g = ops.expand_dims(g, axis=-2)
+    g = ops.expand_dims(gy, axis=-1) if two == 1 else gy
+    g = ops.expand_dims(g, axis=-2) if one == 1 else g
     ga = ops.matmul(g, _swapped(ops, b), out_dtype=_dtype_of(x1))
     gb = ops.matmul(_swapped(ops, a), g, out_dtype=_dtype_of(x2))
     return _to_shape_of(ops, ga, a, x1), _to_shape_of(ops, gb, b, x2)
