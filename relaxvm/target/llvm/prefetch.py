@@ -50,14 +50,14 @@ def ask_ahead(g: KernelEmitter, stmt: For) -> None:
     loops = [n for n in walk(stmt.body) if isinstance(n, For) and n.loop_var not in g.env]
     written = [n for n in loops if WRITTEN_OUT in n.annotations]
     for loop in loops:
-        if loop in written:
+        if WRITTEN_OUT in loop.annotations:
             first: Any = loop.min
             g.take_copy(loop.loop_var, int(first))
         else:
             of = value_type(loop.loop_var.dtype)
             g.env[loop.loop_var], g.wide[loop.loop_var] = constant(0, of), constant(0, "i64")
     for loop in reversed(loops):
-        if not isinstance(loop.extent, IntImm) or loop in written:
+        if not isinstance(loop.extent, IntImm) or WRITTEN_OUT in loop.annotations:
             continue
         for load in _foreseen(g, loop.body):
             if id(load) not in seen and loop.loop_var in walk(access_index(load.indices)):
@@ -119,22 +119,19 @@ def _ask_for_vectors(g: KernelEmitter, stmt: For, written: Sequence[For], ahead:
         raise CodegenError(f"annotation {PREFETCH_PANEL}: wanted a positive integer, got {panel!r}")
     for runs in loads.values():
         # Straight copies read with variables of their own, and at one place perhaps.
-        places = {index: run for run, load in runs.items() for index in _copies(g, written, load)}
-        load = next(iter(runs.values()))
-        if panel is not None and _ask_for_share(g, load, places, int(panel)):
+        places = {index: load for load in runs.values() for index in _copies(g, written, load)}
+        if panel is not None and _ask_for_share(g, places, int(panel)):
             continue
-        for index, run in places.items():
-            _ask(g, load, index, ahead, run.lanes, _SECOND_CACHE)
+        for index, load in places.items():
+            _ask(g, load, index, ahead, load.dtype.lanes, _SECOND_CACHE)
 
 
-def _ask_for_share(
-    g: KernelEmitter, load: BufferLoad, places: dict[Value, Ramp], panel: int
-) -> bool:
+def _ask_for_share(g: KernelEmitter, places: dict[Value, BufferLoad], panel: int) -> bool:
     """At a step that reads runs of a panel, which begin at `places` (i64), ask for as large a part
     of the next panel as this pass over the panel is of all passes. False if there is only one pass.
     """
-    place, run = next(iter(places.items()))
-    used = set(walk(run.base))
+    place, load = next(iter(places.items()))
+    used = set(walk(access_index(load.indices)))
     # Variables stand in the order of their loops: those of the sums are used, those of passes not.
     inner = itertools.dropwhile(used.__contains__, (v for v in reversed(g.env) if v in g.extents))
     passes, number = 1, constant(0, "i64")
@@ -152,7 +149,7 @@ def _ask_for_share(
     start = g.text.op("sub", place, within)
     skipped = g.text.op("mul", number, panel >> parts)
     part = g.text.op("add", skipped, g.text.op("lshr", within, parts))
-    count = max(1, sum(r.lanes for r in places.values()) >> parts)
+    count = max(1, sum(read.dtype.lanes for read in places.values()) >> parts)
     _ask(g, load, g.text.op("add", start, part), panel, count, _SECOND_CACHE)
     return True
 

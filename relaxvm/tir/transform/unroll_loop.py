@@ -49,6 +49,7 @@ from ..stmt import (
     PrimFunc,
     SeqStmt,
     Stmt,
+    body_nodes,
     seq,
 )
 from .rewriter import Steps, StmtRewriter, constant
@@ -197,11 +198,8 @@ class _Unroll(StmtRewriter):
             return stays
         self._nodes_left -= nodes * extent
         left = _Left(extent * left.stores, left.loops, left.depth + 1)
-        if self._leaves and extent > 1 and _can_be_left(stmt):
-            more = {WRITTEN_OUT: const(nodes * (extent - 1), "int64")}
-            annotations = {**stmt.annotations, **more}
-            return stmt.replace(kind=ForKind.UNROLLED, annotations=annotations), left
-        return seq(*iterations(stmt, extent)), left
+        moves = self._leaves and extent > 1 and _can_be_left(stmt)
+        return _written(stmt, extent, nodes, moves), left
 
     def _moves_few(self, stmt: For, count: int) -> bool:
         """Whether a loop with `count` stores in all moves few scalars, and not as a run, in a
@@ -212,7 +210,7 @@ class _Unroll(StmtRewriter):
         stores = [n for n in walk(stmt.body) if type(n) is BufferStore]
         if not all(_moves_apart(n, stmt.loop_var) for n in stores):
             return False
-        return any(type(n) is BufferStore and n.value.dtype.lanes > 1 for n in walk(self._fn.body))
+        return any(type(n) is BufferStore and n.value.dtype.lanes > 1 for n in body_nodes(self._fn))
 
     def _in_steps(self, stmt: For, extent: int, left: _Left) -> tuple[Stmt, _Left] | None:
         """An innermost loop that stores few vectors takes several iterations a step: to count them
@@ -239,16 +237,20 @@ class _Unroll(StmtRewriter):
             zero, number = IntImm(var.dtype, 0), IntImm(var.dtype, times)
             body = substitute(stmt.body, {var: stmt.min + outer * times + inner})
             step = For(inner, zero, number, ForKind.SERIAL, body)
-        if moves:
-            more = {**step.annotations, WRITTEN_OUT: const(nodes * (times - 1), "int64")}
-            written: Stmt = step.replace(kind=ForKind.UNROLLED, annotations=more)
-        else:
-            written = seq(*iterations(step, times))
+        written = _written(step, times, nodes, moves)
         left = _Left(times * left.stores, not is_whole, left.depth + 1)
         if is_whole:
             return written, left
         extent_left = IntImm(var.dtype, extent // times)
         return stmt.replace(loop_var=outer, min=zero, extent=extent_left, body=written), left
+
+
+def _written(loop: For, extent: int, nodes: int, moves: bool) -> Stmt:
+    """The copies of `loop`, of `nodes` each: left to code generators where they only move."""
+    if not moves:
+        return seq(*iterations(loop, extent))
+    annotations = {**loop.annotations, WRITTEN_OUT: const(nodes * (extent - 1), "int64")}
+    return loop.replace(kind=ForKind.UNROLLED, annotations=annotations)
 
 
 def _written_nodes(body: Stmt) -> int:

@@ -152,12 +152,12 @@ class AlongChannels(InTiles):
         pixels = block * width
         fits = [n for n in range(step, pixels + 1, step) if _is_run(n, pixels, width)]
         run = max([n for n in fits if n <= near] or fits[:1] or [pixels])
-        squares = line = 0
+        squares = 0
         if run >= self.lanes and run <= near * 3 / 4:
             squares, _ = squares_of(view.block.writes[0].buffer, cpu)
-            line = squares
         own = replace(self, rows=step, block=block, run=run, taps=taps, parts=0, placed=False)
-        return replace(own, squares=squares, line=line)
+        # One at a time: all that they touch is in the first cache.
+        return replace(own, squares=squares, line=squares)
 
     def others(self, view: View, cpu: CpuModel) -> Iterable[Plan]:
         for vectors, rows in in_registers(cpu, _VECTORS if self.pack else (self.vectors,)):

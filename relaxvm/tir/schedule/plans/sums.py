@@ -36,7 +36,6 @@ from ....ir import (
     descend,
     is_const,
     substitute,
-    walk,
 )
 from ...stmt import (
     Block,
@@ -195,7 +194,7 @@ def keep_orders(sch: Schedule, orders: Mapping[Any, tuple[int, ...]]) -> None:
 def _sums(inst: Instruction) -> bool:
     intrin = TensorIntrin.get(inst.args["tensor_intrin"])
     assert intrin is not None
-    return any(isinstance(n, Block) and reduces(n) for n in walk(intrin.desc.body))
+    return any(isinstance(s, Block) and reduces(s) for s in statements_in(intrin.desc.body))
 
 
 def order_matters(block: Block) -> bool:
